@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The one exception that ends a command, and the exit codes it can carry (docs/formats.md, "Exit status")."""
+
+from __future__ import annotations
+
+import enum
+
+
+class Exit(enum.IntEnum):
+    """Exit status of the durabench command."""
+
+    OK = 0
+    FAILED = 1
+    REFUSED = 2
+    INPUT = 3
+    USAGE = 64
+    MISSING = 69
+    SIGINT = 130
+    SIGTERM = 143
+
+
+class Failure(Exception):
+    """Ends the command: the message names the thing and the way out, the status says which kind of end it is."""
+
+    def __init__(self, status: Exit, message: str) -> None:
+        super().__init__(message)
+        self.status = status

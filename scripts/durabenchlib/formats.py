@@ -1,0 +1,425 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Shapes of the files between the stages, with their readers and writers (docs/formats.md is the reference).
+
+A reader refuses a schema it does not know, ignores keys it does not know (a key may be added without a new version) and names
+the file and the key of whatever else is wrong. A writer writes beside the file and renames.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import tomllib
+import types
+import typing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from .errors import Exit, Failure
+
+RUN = "durabench-run/1"
+MEASUREMENT = "durabench-measurement/1"
+PUBLISHED = "durabench-published/1"
+COMPARISON = "durabench-comparison/1"
+COUNTERS = "durabench-counters/1"
+OBSERVE = "durabench-observe/1"
+SAMPLES = "durabench-samples/1"
+
+Better = Literal["higher", "lower"]
+TargetKind = Literal["block", "dm", "directory", "file"]
+Variant = Literal["as-described", "as-published"]
+RunStatus = Literal["running", "complete", "partial", "failed"]
+RepetitionStatus = Literal["pending", "ok", "failed", "interrupted"]
+
+T = TypeVar("T")
+
+
+# A run: RUN/run.json
+
+
+@dataclass
+class Target:
+    """What was measured. Sizes in bytes; None where the target has no such property."""
+
+    kind: TargetKind
+    path: str
+    resolved: str
+    device: str | None = None
+    model: str | None = None
+    serial: str | None = None
+    size_bytes: int | None = None
+    rotational: bool | None = None
+    write_cache: str | None = None
+    fua: bool | None = None
+    scheduler: str | None = None
+    logical_block_size: int | None = None
+    filesystem: str | None = None
+    mount_options: str | None = None
+    backing: str | None = None
+    nr_requests: int | None = None
+    wbt_lat_usec: int | None = None
+
+
+@dataclass
+class Environment:
+    """Where it was measured."""
+
+    kernel: str
+    cmdline: str
+    fio: str
+    fio_path: str
+    engines: str
+    machine: str
+    cpus: int
+    memory_bytes: int
+    virtualization: str
+    date: str
+    cpu_model: str = ""
+
+
+@dataclass
+class Repetition:
+    """One fio run of one case with one strategy; `dir` is relative to the run's folder, `elapsed_s` in seconds."""
+
+    order: int
+    case: str
+    strategy: str
+    round: int
+    dir: str
+    status: RepetitionStatus = "pending"
+    exit_status: int | None = None
+    reason: str | None = None
+    started: str | None = None
+    elapsed_s: float | None = None
+
+
+@dataclass
+class Run:
+    """The manifest of one invocation of `durabench run`."""
+
+    durabench: str
+    measurement: str
+    label: str
+    created: str
+    status: RunStatus
+    target: Target
+    environment: Environment
+    cases: list[str]
+    strategies: list[str]
+    variables: dict[str, str]
+    repeat: int
+    repetitions: list[Repetition]
+    reason: str | None = None
+    demo: bool = False
+    notes: list[str] = field(default_factory=list)
+    schema: str = RUN
+
+
+# A measurement: jobs/NAME/measurement.toml
+
+
+@dataclass
+class Rule:
+    """A size that follows the machine: MemTotal or the target's capacity times a factor, kept within min and max (fio's suffixes)."""
+
+    memory: float | None = None
+    target: float | None = None
+    min: str | None = None
+    max: str | None = None
+
+
+@dataclass
+class Source:
+    """Where the published measurement is from."""
+
+    title: str = ""
+    url: str = ""
+    date: str = ""
+    kernel: str = ""
+    hardware: str = ""
+    author: str = ""
+    note: str = ""
+
+
+@dataclass
+class Metric:
+    """A metric's name as docs/formats.md lists them, and which way is better."""
+
+    name: str
+    better: Better
+
+
+@dataclass
+class Case:
+    """One job file of a measurement and what is read from it."""
+
+    name: str
+    job: str
+    metrics: list[Metric]
+    title: str = ""
+    variant: Variant = "as-described"
+    headline: bool = False
+    before: str | None = None
+    after: str | None = None
+    set: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class Measurement:
+    """What is measured, and which strategies stand for before and after."""
+
+    name: str
+    title: str
+    engine: str
+    targets: list[TargetKind]
+    before: str
+    after: str
+    strategies: list[str]
+    case: list[Case]
+    summary: str = ""
+    destructive: bool = True
+    published: str | None = None
+    source: Source = field(default_factory=Source)
+    variables: dict[str, str | Rule] = field(default_factory=dict)
+    demo: dict[str, str | Rule] = field(default_factory=dict)
+    schema: str = MEASUREMENT
+
+
+# Published numbers: results/published/NAME.toml
+
+
+@dataclass
+class PublishedRow:
+    """One row of a published table, in the unit given."""
+
+    metric: str
+    unit: str
+    before: float | None = None
+    after: float | None = None
+
+
+@dataclass
+class PublishedTable:
+    """A published table; `before` and `after` are its column heads."""
+
+    case: str
+    rows: list[PublishedRow]
+    caption: str = ""
+    before: str = ""
+    after: str = ""
+
+
+@dataclass
+class PublishedSeries:
+    """A published time series: `values` in `unit`, one each `interval_s` seconds."""
+
+    name: str
+    unit: str
+    interval_s: float
+    values: list[float]
+    case: str = ""
+    note: str = ""
+
+
+@dataclass
+class Published:
+    """All published numbers of one measurement."""
+
+    name: str
+    source: Source = field(default_factory=Source)
+    table: list[PublishedTable] = field(default_factory=list)
+    series: list[PublishedSeries] = field(default_factory=list)
+    schema: str = PUBLISHED
+
+
+# A comparison
+
+
+@dataclass
+class PublishedCell:
+    """The published counterpart of a metric."""
+
+    before: float | None
+    after: float | None
+    ratio: float | None
+
+
+@dataclass
+class MetricComparison:
+    """Medians over the repetitions; `values` has each repetition's own; `ratio` is after/before."""
+
+    name: str
+    unit: str
+    better: Better
+    before: float | None
+    after: float | None
+    ratio: float | None
+    values: dict[str, list[float]] = field(default_factory=dict)
+    published: PublishedCell | None = None
+
+
+@dataclass
+class CaseComparison:
+    """One case before and after: metrics and mechanism; keys of the dicts are `before` and `after`."""
+
+    name: str
+    variant: Variant
+    before: str
+    after: str
+    repetitions: dict[str, int]
+    metrics: list[MetricComparison]
+    mechanism: dict[str, dict[str, float | None]]
+
+
+@dataclass
+class MeasurementComparison:
+    """One measurement before and after; keys of `environment` are `before` and `after`."""
+
+    name: str
+    title: str
+    before: str
+    after: str
+    environment: dict[str, dict[str, Any]]
+    warnings: list[str]
+    cases: list[CaseComparison]
+
+
+@dataclass
+class Comparison:
+    """What `durabench compare` writes."""
+
+    measurements: list[MeasurementComparison]
+    schema: str = COMPARISON
+
+
+# Readers and writers
+
+
+def read_run(path: Path) -> Run:
+    """Read RUN/run.json; `path` is the file or the run's folder."""
+    if path.is_dir():
+        path = path / "run.json"
+    return decode(Run, _load(path, "a run"), RUN, path)
+
+
+def read_measurement(path: Path) -> Measurement:
+    """Read jobs/NAME/measurement.toml."""
+    return decode(Measurement, _load(path, "a measurement"), MEASUREMENT, path)
+
+
+def read_published(path: Path) -> Published:
+    """Read results/published/NAME.toml."""
+    return decode(Published, _load(path, "a table of published numbers"), PUBLISHED, path)
+
+
+def read_comparison(path: Path) -> Comparison:
+    """Read what `durabench compare --format json` wrote."""
+    return decode(Comparison, _load(path, "a comparison"), COMPARISON, path)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a dataclass or plain value as JSON, beside `path` and renamed, so that a reader never sees half of it."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        value = dataclasses.asdict(value)
+        value = {"schema": value.pop("schema"), **value} if "schema" in value else value
+    write_text(path, json.dumps(value, indent=1) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file beside `path` and rename."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        beside.write_text(text, encoding="utf-8")
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def decode(cls: type[T], data: Any, schema: str, path: Path) -> T:
+    """Make a dataclass of plain data read from `path`, after its schema was found to be `schema`."""
+    found = data.get("schema") if isinstance(data, dict) else None
+    if found != schema:
+        says = "has no schema" if found is None else f"has schema {found!r}"
+        raise Failure(Exit.INPUT, f"{path}: {says}; this durabench reads {schema!r}")
+    return typing.cast(T, _decode(cls, data, path, ""))
+
+
+def _load(path: Path, what: str) -> Any:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise Failure(Exit.INPUT, f"{path}: there is no such file; is this {what}?") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise Failure(Exit.INPUT, f"{path}: can't be read: {getattr(error, 'strerror', None) or error}") from None
+    try:
+        return tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
+    except ValueError as error:
+        raise Failure(Exit.INPUT, f"{path}: is damaged: {error}") from None
+
+
+def _decode(kind: Any, value: Any, path: Path, where: str) -> Any:
+    origin = typing.get_origin(kind)
+    if kind is Any:
+        return value
+    if dataclasses.is_dataclass(kind):
+        return _decode_object(typing.cast(type, kind), value, path, where)
+    if origin in (typing.Union, types.UnionType):
+        return _decode_union(typing.get_args(kind), value, path, where)
+    if origin is Literal:
+        if value in typing.get_args(kind):
+            return value
+        raise _mismatch(path, where, f"{value!r} is none of {', '.join(typing.get_args(kind))}")
+    if origin is list and isinstance(value, list):
+        (item,) = typing.get_args(kind)
+        return [_decode(item, each, path, f"{where}[{i}]") for i, each in enumerate(value)]
+    if origin is dict and isinstance(value, dict):
+        item = typing.get_args(kind)[1]
+        return {name: _decode(item, each, path, f"{where}.{name}") for name, each in value.items()}
+    if kind is float and isinstance(value, (int, float)) and not isinstance(value, bool):
+        return float(value)
+    if isinstance(kind, type) and isinstance(value, kind) and (kind is bool or not isinstance(value, bool)):
+        return value
+    raise _mismatch(path, where, f"{value!r} is not {_name(kind)}")
+
+
+def _decode_object(cls: type, value: Any, path: Path, where: str) -> Any:
+    if not isinstance(value, dict):
+        raise _mismatch(path, where, f"{value!r} is not a table")
+    hints = typing.get_type_hints(cls)
+    given: dict[str, Any] = {}
+    for each in dataclasses.fields(cls):
+        inner = f"{where}.{each.name}" if where else each.name
+        if each.name in value:
+            given[each.name] = _decode(hints[each.name], value[each.name], path, inner)
+        elif each.default is dataclasses.MISSING and each.default_factory is dataclasses.MISSING:
+            raise _mismatch(path, inner, "is missing")
+    return cls(**given)
+
+
+def _decode_union(kinds: tuple[Any, ...], value: Any, path: Path, where: str) -> Any:
+    if value is None and type(None) in kinds:
+        return None
+    kinds = tuple(kind for kind in kinds if kind is not type(None))
+    # A table is told from plain values by its shape, so that the error inside it is the one that is reported.
+    tables = [kind for kind in kinds if dataclasses.is_dataclass(kind)]
+    if isinstance(value, dict) and tables:
+        return _decode(tables[0], value, path, where)
+    for kind in kinds:
+        try:
+            return _decode(kind, value, path, where)
+        except Failure:
+            continue
+    raise _mismatch(path, where, f"{value!r} is not {' or '.join(_name(kind) for kind in kinds)}")
+
+
+def _mismatch(path: Path, where: str, text: str) -> Failure:
+    return Failure(Exit.INPUT, f"{path}: {where or 'the whole'}: {text}")
+
+
+def _name(kind: Any) -> str:
+    names = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
+    if typing.get_origin(kind) in (list, dict):
+        return "a list" if typing.get_origin(kind) is list else "a table"
+    return "a table" if dataclasses.is_dataclass(kind) else names.get(kind, str(kind))
