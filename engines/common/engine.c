@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * What the durabench engines share; see engine.h.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <linux/fs.h>
+
+#include "engine.h"
+
+void engine_error(const struct engine_job *j, const struct thread_data *td,
+		  const char *fmt, ...)
+{
+	char msg[1024];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(msg, sizeof(msg), fmt, ap);
+	va_end(ap);
+
+	/*
+	 * Not log_err(): with --output it would land in front of the JSON. One
+	 * write, so that lines of concurrent jobs stay whole.
+	 */
+	if (td && td->o.name)
+		dprintf(STDERR_FILENO, "fio-%s: job %s: %s\n", j->engine,
+			td->o.name, msg);
+	else
+		dprintf(STDERR_FILENO, "fio-%s: %s\n", j->engine, msg);
+}
+
+int engine_job_init(struct engine_job *j, struct thread_data *td,
+		    const struct ioengine_ops *ops, const char *strategy,
+		    const char *counters, unsigned int max_depth)
+{
+	j->engine = ops->name;
+	j->strategy = strategy;
+	j->counters_fd = -1;
+
+	/*
+	 * The guard proved thread_options; this proves the rest of
+	 * thread_data up to io_ops. It must come before any use of td->o.
+	 */
+	if (td->io_ops != ops) {
+		engine_error(j, NULL,
+			     "not built for this fio: struct thread_data differs from the headers of %s; rebuild the engines (make)",
+			     DURABENCH_FIO_VERSION);
+		return EINVAL;
+	}
+
+	if (td_trim(td)) {
+		engine_error(j, td,
+			     "trims are not supported; take a rw= of reads and writes");
+		return EOPNOTSUPP;
+	}
+	if (td->o.io_submit_mode == IO_MODE_OFFLOAD) {
+		engine_error(j, td,
+			     "io_submit_mode=offload is not supported: syncs are lost in it; leave it at inline");
+		return EOPNOTSUPP;
+	}
+	if (td->o.sync_io) {
+		engine_error(j, td,
+			     "sync= and strategy=%s say two things about durability; remove sync=",
+			     strategy);
+		return EINVAL;
+	}
+	if (td->o.sync_file_range) {
+		engine_error(j, td,
+			     "sync_file_range= makes nothing durable and is not supported; take fdatasync= or fsync=");
+		return EOPNOTSUPP;
+	}
+	if (max_depth && td->o.iodepth > max_depth) {
+		engine_error(j, td,
+			     "strategy=%s submits one I/O at a time; iodepth=%u needs another strategy, or more jobs (numjobs=)",
+			     strategy, td->o.iodepth);
+		return EINVAL;
+	}
+
+	if (counters && *counters) {
+		j->counters_fd = open(counters, O_WRONLY | O_CREAT | O_APPEND |
+				      O_CLOEXEC, 0666);
+		if (j->counters_fd < 0) {
+			int err = errno;
+
+			engine_error(j, td, "counters=%s: %s", counters,
+				     strerror(err));
+			return err;
+		}
+	}
+	return 0;
+}
+
+void engine_job_abort(struct engine_job *j)
+{
+	if (j->counters_fd >= 0)
+		close(j->counters_fd);
+	j->counters_fd = -1;
+}
+
+/* Append @s as a JSON string; what is not ASCII is passed on as it is. */
+static void json_string(FILE *out, const char *s)
+{
+	fputc('"', out);
+	for (; *s; s++) {
+		unsigned char c = *s;
+
+		if (c == '"' || c == '\\')
+			fprintf(out, "\\%c", c);
+		else if (c < 0x20 || c == 0x7f)
+			fprintf(out, "\\u%04x", c);
+		else
+			fputc(c, out);
+	}
+	fputc('"', out);
+}
+
+void engine_job_exit(struct engine_job *j, struct thread_data *td,
+		     const struct counter *extra)
+{
+	const struct counter common[] = {
+		{ "reads", j->reads },
+		{ "read_bytes", j->read_bytes },
+		{ "writes", j->writes },
+		{ "write_bytes", j->write_bytes },
+		{ "durable_writes", j->durable_writes },
+		{ "syncs", j->syncs },
+		{ "flush_calls", j->flush_calls },
+		{ NULL, 0 },
+	};
+	const struct counter *tables[] = { common, extra }, *c;
+	size_t len = 0, i;
+	char *line = NULL;
+	int err = 0;
+	FILE *out;
+
+	if (j->counters_fd < 0)
+		return;
+
+	out = open_memstream(&line, &len);
+	if (!out) {
+		err = errno;
+		goto close;
+	}
+	fprintf(out, "{\"schema\":\"durabench-counters/1\",\"engine\":\"%s\",\"strategy\":\"%s\",\"fio\":\"%s\",\"job\":",
+		j->engine, j->strategy, DURABENCH_FIO_VERSION);
+	json_string(out, td->o.name ? td->o.name : "");
+	fprintf(out, ",\"thread\":%u,\"subjob\":%u,\"pid\":%d,\"error\":%d",
+		(unsigned int)td->thread_number,
+		(unsigned int)td->subjob_number, (int)td->pid,
+		j->error ? j->error : td->error);
+	for (i = 0; i < ARRAY_SIZE(tables); i++)
+		for (c = tables[i]; c && c->name; c++)
+			fprintf(out, ",\"%s\":%llu", c->name,
+				(unsigned long long)c->value);
+	fputs("}\n", out);
+	if (fclose(out))
+		err = errno;
+	/* One write on O_APPEND: lines of concurrent jobs do not mix. */
+	else if (write(j->counters_fd, line, len) != (ssize_t)len)
+		err = errno ? errno : ENOSPC;
+	free(line);
+close:
+	close(j->counters_fd);
+	j->counters_fd = -1;
+	if (err) {
+		engine_error(j, td, "counters could not be written: %s",
+			     strerror(err));
+		td_verror(td, err, "counters");
+	}
+}
+
+void engine_set_sync(struct thread_data *td)
+{
+	/*
+	 * As td_set_ioengine_flags() after a change of ops->flags, but for
+	 * this job alone: jobs of other strategies share the ops.
+	 */
+	td->flags |= (unsigned long long)FIO_SYNCIO << TD_ENG_FLAG_SHIFT;
+}
+
+int engine_open_file(struct engine_job *j, struct thread_data *td,
+		     struct fio_file *f, int flags)
+{
+	char what[FIO_VERROR_SIZE];
+	int err;
+
+	if (j && td_write(td) && !td->o.verify_only) {
+		flags |= O_RDWR;
+		if (f->filetype == FIO_TYPE_FILE && td->o.allow_create)
+			flags |= O_CREAT;
+	} else {
+		flags |= O_RDONLY;
+	}
+
+	f->fd = open(f->file_name, flags | O_CLOEXEC, 0600);
+	if (f->fd >= 0)
+		return 0;
+
+	err = errno;
+	if (j && err == EINVAL && (flags & O_DIRECT))
+		engine_error(j, td,
+			     "%s: strategy=%s needs O_DIRECT, which its file system does not support",
+			     f->file_name, j->strategy);
+	snprintf(what, sizeof(what), "open(%s)", f->file_name);
+	td_verror(td, err, what);
+	return 1;
+}
+
+int engine_close_file(struct thread_data *td, struct fio_file *f)
+{
+	int ret = close(f->fd) < 0 ? errno : 0;
+
+	f->fd = -1;
+	return ret;
+}
+
+struct fio_file *engine_sync_target(const struct engine_job *j,
+				    const struct io_u *io_u)
+{
+	/*
+	 * end_fsync and the sync before a verify name their file, and hold
+	 * their own reference to it.
+	 */
+	if ((io_u->flags & IO_U_F_NO_FILE_PUT) || !j->last_written)
+		return io_u->file;
+	return j->last_written;
+}
+
+int engine_sync(struct engine_job *j, struct io_u *io_u)
+{
+	struct fio_file *f = engine_sync_target(j, io_u);
+	int fd = f->fd, ret;
+
+	/* Closed since by file_service_type: any descriptor of it will do. */
+	if (fd < 0) {
+		fd = open(f->file_name, O_RDONLY | O_CLOEXEC);
+		if (fd < 0)
+			return errno;
+	}
+
+	if (io_u->ddir == DDIR_DATASYNC)
+		ret = fdatasync(fd);
+	else if (io_u->ddir == DDIR_SYNC)
+		ret = fsync(fd);
+	else
+		ret = (errno = EOPNOTSUPP, -1);
+	if (ret < 0)
+		ret = errno;
+	if (fd != f->fd)
+		close(fd);
+	if (!ret) {
+		j->syncs++;
+		j->flush_calls++;
+	}
+	return ret;
+}
+
+/*
+ * Say what EINVAL from an O_DIRECT transfer means nearly always. fio's own
+ * hint is given for the first I/O of direct=1 jobs only.
+ */
+static void explain(struct engine_job *j, struct io_u *io_u, int err)
+{
+	int lbs = 0;
+
+	if (j->told || err != EINVAL)
+		return;
+	j->told = true;
+
+	if (io_u->file->filetype == FIO_TYPE_BLOCK &&
+	    !ioctl(io_u->file->fd, BLKSSZGET, &lbs))
+		engine_error(j, NULL,
+			     "%s: %llu bytes at %llu refused: bs= and offsets must be multiples of its logical block size of %d",
+			     io_u->file->file_name, io_u->xfer_buflen,
+			     io_u->offset, lbs);
+	else
+		engine_error(j, NULL,
+			     "%s: %llu bytes at %llu refused: bs= and offsets must be multiples of what its file system needs for O_DIRECT (512 or 4096)",
+			     io_u->file->file_name, io_u->xfer_buflen,
+			     io_u->offset);
+}
+
+void engine_complete(struct engine_job *j, struct io_u *io_u, ssize_t ret,
+		     bool durable)
+{
+	if (ret < 0) {
+		io_u->error = -ret;
+		if (!j->error)
+			j->error = -ret;
+		explain(j, io_u, -ret);
+		return;
+	}
+
+	io_u->resid = io_u->xfer_buflen - ret;
+	if (io_u->ddir == DDIR_READ) {
+		j->reads++;
+		j->read_bytes += ret;
+		return;
+	}
+	j->writes++;
+	j->write_bytes += ret;
+	j->durable_writes += durable;
+	j->last_written = io_u->file;
+}

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What the durabench engines share: the load guard, opening files, choosing
+ * the file that a sync is for, error messages and counters.
+ *
+ * fio hands an external engine its own structures and checks one number, the
+ * ioops version, which does not follow their layout. So an engine may use a
+ * field of struct thread_data or thread_options only if guard.c proves where
+ * it is, and it starts with DURABENCH_ENGINE() below.
+ */
+#ifndef DURABENCH_ENGINE_H
+#define DURABENCH_ENGINE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "fio.h"
+#include "optgroup.h"
+
+#ifndef ARRAY_SIZE
+#define ARRAY_SIZE(x) (sizeof(x) / sizeof((x)[0]))
+#endif
+
+/*
+ * One name and number of a counters line (docs/formats.md, "Counters").
+ * A table ends with an entry that has no name.
+ */
+struct counter {
+	const char *name;
+	uint64_t value;
+};
+
+/*
+ * What every engine keeps for a job, first member of its own job data.
+ */
+struct engine_job {
+	const char *engine;	/* name, for messages and counters */
+	const char *strategy;	/* likewise */
+	int counters_fd;	/* -1: not asked for */
+	int error;		/* errno of the first engine error */
+	bool told;		/* an error was explained already */
+	struct fio_file *last_written;
+	uint64_t reads, read_bytes;
+	uint64_t writes, write_bytes;
+	uint64_t durable_writes;
+	uint64_t syncs, flush_calls;
+};
+
+/*
+ * Prove that the running fio has the layout this engine was compiled for.
+ * Returns true, or prints one message to stderr and returns false. Touches
+ * no thread_data, so it may run before any exists.
+ */
+bool engine_guard(const char *engine);
+
+/*
+ * Set up @j and check what all engines refuse alike: a thread_data of another
+ * layout, trims, offloaded submission, sync= beside strategy=, a depth above
+ * @max_depth (0: any), a counters file that can't be opened.
+ * Returns 0 or a positive errno, after one message.
+ */
+int engine_job_init(struct engine_job *j, struct thread_data *td,
+		    const struct ioengine_ops *ops, const char *strategy,
+		    const char *counters, unsigned int max_depth);
+
+/* Undo engine_job_init() of a job that will not run: nothing is counted. */
+void engine_job_abort(struct engine_job *j);
+
+/*
+ * Append the job's line to its counters file, with @extra after the common
+ * counters, and close it. A job that can't be counted has failed.
+ */
+void engine_job_exit(struct engine_job *j, struct thread_data *td,
+		     const struct counter *extra);
+
+/* Only this job's ->queue() completes in place, at depth 1. */
+void engine_set_sync(struct thread_data *td);
+
+/*
+ * Open @f as the job's direction asks, with @flags (O_DIRECT, O_DSYNC) added.
+ * A file that is shared with other jobs gets a descriptor of its own. @j is
+ * NULL when fio opens a device for its size, before ->init(): then read-only.
+ * For the ->open_file() hook: 0, or 1 after a message.
+ */
+int engine_open_file(struct engine_job *j, struct thread_data *td,
+		     struct fio_file *f, int flags);
+int engine_close_file(struct thread_data *td, struct fio_file *f);
+
+/*
+ * The file that a sync request is for. fio picks the next file of the job for
+ * a periodic sync, which with nrfiles > 1 is not the one just written.
+ */
+struct fio_file *engine_sync_target(const struct engine_job *j,
+				    const struct io_u *io_u);
+
+/*
+ * Carry out a sync request with the system call it names. Returns 0 or a
+ * positive errno. Counts one sync and one flush call.
+ */
+int engine_sync(struct engine_job *j, struct io_u *io_u);
+
+/*
+ * Take the result of one transfer, @ret bytes or -errno, into @io_u and the
+ * counters. @durable: the write was durable when it completed.
+ */
+void engine_complete(struct engine_job *j, struct io_u *io_u, ssize_t ret,
+		     bool durable);
+
+/* One line on stderr: "fio-ENGINE: job NAME: ..."; td may be NULL. */
+void engine_error(const struct engine_job *j, const struct thread_data *td,
+		  const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+
+/* The option that every engine has. */
+#define ENGINE_COUNTERS_OPTION(opts, field)				\
+	{								\
+		.name	= "counters",					\
+		.lname	= "Counters file",				\
+		.type	= FIO_OPT_STR_STORE,				\
+		.off1	= offsetof(opts, field),			\
+		.help	= "Append what the job did to this file, one JSON line a job", \
+		.category = FIO_OPT_C_ENGINE,				\
+		.group	= FIO_OPT_G_INVALID,				\
+	}
+
+/*
+ * The one symbol that an engine exports. fio calls it first of all; leaving
+ * *ops NULL makes fio say that the engine is not loadable and exit 1.
+ */
+#define DURABENCH_ENGINE(engine_ops)					\
+	__attribute__((visibility("default")))				\
+	void get_ioengine(struct ioengine_ops **ops);			\
+	void get_ioengine(struct ioengine_ops **ops)			\
+	{								\
+		*ops = engine_guard((engine_ops).name) ?		\
+			&(engine_ops) : NULL;				\
+	}
+
+#endif

@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * fua-dsync: what a durable direct write costs, by each way of asking for it.
+ *
+ * A write with O_DSYNC or RWF_DSYNC to a block device is sent with the FUA
+ * bit, which makes it durable by itself; where the device has no FUA the
+ * block layer sends a flush after it. A synchronous write then goes through
+ * generic_write_sync() nevertheless, which issues one more flush. Linux up to
+ * 7.3 does so always (block/fops.c, blkdev_write_iter()); later kernels do
+ * not. An asynchronous write never did. So a sequential 4 KiB O_DSYNC writer
+ * on a disk waits a revolution for each write, and the same disk under
+ * io_uring does not.
+ *
+ * Each strategy is one way of asking, whatever the kernel:
+ *
+ *   dsync        pwrite(2) on O_DIRECT|O_DSYNC: the kernel's own path
+ *   rwf-dsync    pwritev2(2) with RWF_DSYNC on O_DIRECT: the same, per write
+ *   fua          io_uring write with RWF_DSYNC: FUA alone on every kernel
+ *   fua-flush    as fua, then a linked fdatasync: the redundant flush, on
+ *                every kernel
+ *   write-flush  pwrite(2) on O_DIRECT, then fdatasync(2)
+ *   none         io_uring write on O_DIRECT: an upper bound, NOT durable
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "common/engine.h"
+#include "common/uring.h"
+
+enum strategy {
+	DSYNC = 1,
+	RWF_DSYNC_WRITE,
+	FUA,
+	FUA_FLUSH,
+	WRITE_FLUSH,
+	NONE,
+};
+
+/* How a strategy submits, and what a completed write of it is worth. */
+static const struct {
+	const char *name;
+	int open_flags;
+	unsigned int uring;	/* requests an io_u; 0: synchronous */
+	int rw_flags;
+	bool durable;
+} strategies[] = {
+	[DSYNC]		  = { "dsync", O_DSYNC, 0, 0, true },
+	[RWF_DSYNC_WRITE] = { "rwf-dsync", 0, 0, RWF_DSYNC, true },
+	[FUA]		  = { "fua", 0, 1, RWF_DSYNC, true },
+	[FUA_FLUSH]	  = { "fua-flush", 0, 2, RWF_DSYNC, true },
+	[WRITE_FLUSH]	  = { "write-flush", 0, 0, 0, true },
+	[NONE]		  = { "none", 0, 1, 0, false },
+};
+
+struct fua_options {
+	void *pad;		/* fio keeps td here */
+	unsigned int strategy;
+	char *counters;
+};
+
+static struct fio_option options[] = {
+	{
+		.name	= "strategy",
+		.lname	= "Strategy",
+		.type	= FIO_OPT_STR,
+		.off1	= offsetof(struct fua_options, strategy),
+		.help	= "How a write is made durable",
+		.def	= "dsync",
+		.posval	= {
+			{ .ival = "dsync", .oval = DSYNC,
+			  .help = "pwrite(2) on O_DIRECT|O_DSYNC: the kernel's own path (<= 7.3: FUA + flush; >= 7.4: FUA)" },
+			{ .ival = "rwf-dsync", .oval = RWF_DSYNC_WRITE,
+			  .help = "pwritev2(2) with RWF_DSYNC on O_DIRECT: as dsync, asked per write" },
+			{ .ival = "fua", .oval = FUA,
+			  .help = "io_uring write with RWF_DSYNC, any iodepth: FUA alone on every kernel" },
+			{ .ival = "fua-flush", .oval = FUA_FLUSH,
+			  .help = "as fua, then a linked fdatasync: the redundant flush on every kernel" },
+			{ .ival = "write-flush", .oval = WRITE_FLUSH,
+			  .help = "pwrite(2) on O_DIRECT, then fdatasync(2): devices without FUA" },
+			{ .ival = "none", .oval = NONE,
+			  .help = "io_uring write on O_DIRECT, any iodepth: an upper bound, NOT durable" },
+		},
+		.category = FIO_OPT_C_ENGINE,
+		.group	= FIO_OPT_G_INVALID,
+	},
+	ENGINE_COUNTERS_OPTION(struct fua_options, counters),
+	{ .name	= NULL },
+};
+
+struct fua_job {
+	struct engine_job job;
+	enum strategy strategy;
+	struct uring uring;	/* where strategies[].uring */
+};
+
+static struct ioengine_ops fua_dsync;
+
+static int fua_init(struct thread_data *td)
+{
+	struct fua_options *o = td->eo;
+	unsigned int per_io = strategies[o->strategy].uring;
+	struct fua_job *fj;
+	int ret;
+
+	fj = calloc(1, sizeof(*fj));
+	if (!fj)
+		return 1;
+	fj->strategy = o->strategy;
+
+	ret = engine_job_init(&fj->job, td, &fua_dsync,
+			      strategies[o->strategy].name, o->counters,
+			      per_io ? 0 : 1);
+	if (ret)
+		goto free;
+
+	if (per_io) {
+		ret = uring_init(&fj->uring, &fj->job, td, per_io);
+		if (ret)
+			goto uring;
+	} else {
+		engine_set_sync(td);
+	}
+
+	td->io_ops_data = fj;
+	return 0;
+uring:
+	uring_exit(&fj->uring);
+	engine_job_abort(&fj->job);
+free:
+	free(fj);
+	td_verror(td, ret, "fua-dsync init");
+	return 1;
+}
+
+static void fua_cleanup(struct thread_data *td)
+{
+	struct fua_job *fj = td->io_ops_data;
+
+	/* Also called after an init that failed. */
+	if (!fj)
+		return;
+	if (strategies[fj->strategy].uring)
+		uring_exit(&fj->uring);
+	engine_job_exit(&fj->job, td, NULL);
+	free(fj);
+	td->io_ops_data = NULL;
+}
+
+static int fua_open_file(struct thread_data *td, struct fio_file *f)
+{
+	struct fua_job *fj = td->io_ops_data;
+
+	/* Before ->init(): fio asks a device for its size. */
+	if (!fj)
+		return engine_open_file(NULL, td, f, 0);
+	return engine_open_file(&fj->job, td, f, O_DIRECT |
+				strategies[fj->strategy].open_flags);
+}
+
+/* One transfer by a system call. Returns bytes or -errno. */
+static ssize_t transfer(struct fua_job *fj, struct io_u *io_u)
+{
+	struct iovec iov = {
+		.iov_base = io_u->xfer_buf,
+		.iov_len = io_u->xfer_buflen,
+	};
+	int fd = io_u->file->fd;
+	ssize_t ret;
+
+	do {
+		if (io_u->ddir == DDIR_READ)
+			ret = pread(fd, io_u->xfer_buf, io_u->xfer_buflen,
+				    io_u->offset);
+		else if (fj->strategy == RWF_DSYNC_WRITE)
+			ret = pwritev2(fd, &iov, 1, io_u->offset, RWF_DSYNC);
+		else
+			ret = pwrite(fd, io_u->xfer_buf, io_u->xfer_buflen,
+				     io_u->offset);
+	} while (ret < 0 && errno == EINTR);
+	if (ret < 0)
+		return -errno;
+
+	if (fj->strategy == WRITE_FLUSH && io_u->ddir == DDIR_WRITE) {
+		if (fdatasync(fd) < 0)
+			return -errno;
+		fj->job.flush_calls++;
+	}
+	return ret;
+}
+
+static enum fio_q_status fua_queue(struct thread_data *td, struct io_u *io_u)
+{
+	struct fua_job *fj = td->io_ops_data;
+	bool async = strategies[fj->strategy].uring;
+	int ret;
+
+	fio_ro_check(td, io_u);
+
+	if (ddir_rw(io_u->ddir) && async)
+		return uring_queue(&fj->uring, io_u,
+				   strategies[fj->strategy].rw_flags);
+
+	if (ddir_rw(io_u->ddir)) {
+		engine_complete(&fj->job, io_u, transfer(fj, io_u),
+				strategies[fj->strategy].durable);
+	} else {
+		if (async) {
+			/* What was queued before it belongs before it. */
+			ret = uring_commit(&fj->uring, td);
+			fio_gettime(&io_u->issue_time, NULL);
+			io_u->error = -ret;
+		}
+		if (!io_u->error)
+			io_u->error = engine_sync(&fj->job, io_u);
+	}
+
+	if (!async) {
+		/* fio does so itself for an engine without ->commit(). */
+		io_u_mark_submit(td, 1);
+		io_u_mark_complete(td, 1);
+	}
+	return FIO_Q_COMPLETED;
+}
+
+static int fua_commit(struct thread_data *td)
+{
+	struct fua_job *fj = td->io_ops_data;
+
+	return strategies[fj->strategy].uring ?
+		uring_commit(&fj->uring, td) : 0;
+}
+
+static int fua_getevents(struct thread_data *td, unsigned int min,
+			 unsigned int max, const struct timespec *t)
+{
+	struct fua_job *fj = td->io_ops_data;
+
+	return uring_getevents(&fj->uring, &fj->job, min, max, t,
+			       strategies[fj->strategy].durable);
+}
+
+static struct io_u *fua_event(struct thread_data *td, int event)
+{
+	struct fua_job *fj = td->io_ops_data;
+
+	return fj->uring.done[event];
+}
+
+static struct ioengine_ops fua_dsync = {
+	.name			= "fua-dsync",
+	.version		= FIO_IOOPS_VERSION,
+	/* RAWIO aligns the buffers: the engine opens O_DIRECT by itself. */
+	.flags			= FIO_RAWIO | FIO_ASYNCIO_SETS_ISSUE_TIME,
+	.init			= fua_init,
+	.cleanup		= fua_cleanup,
+	.queue			= fua_queue,
+	.commit			= fua_commit,
+	.getevents		= fua_getevents,
+	.event			= fua_event,
+	.open_file		= fua_open_file,
+	.close_file		= engine_close_file,
+	.get_file_size		= generic_get_file_size,
+	.options		= options,
+	.option_struct_size	= sizeof(struct fua_options),
+};
+
+DURABENCH_ENGINE(fua_dsync)

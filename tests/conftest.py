@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What the tests share: the programs under test, fio under a time limit, and
+block devices and file systems that are gone afterwards.
+
+The environment chooses the build: DURABENCH_BUILD (default: build/ of this
+checkout). A sanitized build is noticed and its runtime is preloaded into fio.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+BUILD = Path(os.environ.get("DURABENCH_BUILD", ROOT / "build")).resolve()
+ENGINES = BUILD / "engines"
+FIO = Path(os.environ.get("FIO", ROOT / "build/bin/fio"))
+
+
+def sanitizer_environment(library: Path) -> dict[str, str]:
+    """What fio needs to load a sanitized engine; nothing for a plain one."""
+    needed = subprocess.run(["readelf", "-d", library], capture_output=True, text=True, check=True).stdout
+    if "libasan" not in needed:
+        return {}
+    runtime = subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True).stdout
+    return {
+        "LD_PRELOAD": runtime.strip(),
+        # fio itself leaks at exit; what engines leak is looked for with valgrind.
+        "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=1",
+        "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
+    }
+
+
+@dataclass
+class FioResult:
+    """One run of fio: its exit status, its last JSON document, what it and the
+    engines said, and the counters lines of its jobs."""
+
+    exit_status: int
+    json: dict[str, Any] | None
+    stderr: str
+    stdout: str
+    counters: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def job(self) -> dict[str, Any]:
+        assert self.json is not None, self.stderr
+        return self.json["jobs"][0]
+
+    @property
+    def counter(self) -> dict[str, Any]:
+        assert len(self.counters) == 1, (self.counters, self.stderr)
+        return self.counters[0]
+
+
+@pytest.fixture(scope="session")
+def fio() -> Path:
+    assert FIO.exists(), f"{FIO} is missing: run make, or set FIO"
+    return FIO
+
+
+RunFio = Callable[..., FioResult]
+
+
+@pytest.fixture
+def run_fio(fio: Path, tmp_path: Path) -> RunFio:
+    """run_fio(engine, name="t", …options…): one job of one of our engines (or
+    of fio's own) with `option=value` for each keyword; `a__b` stands for a-b,
+    True for an option without a value. `jobs=[{…}, …]` adds further jobs."""
+    counter = 0
+
+    def run(
+        engine: str,
+        *,
+        timeout: float = 60,
+        library: Path | None = None,
+        args: list[str] | None = None,
+        jobs: list[dict[str, Any]] | None = None,
+        env: dict[str, str] | None = None,
+        **options: Any,
+    ) -> FioResult:
+        nonlocal counter
+        counter += 1
+        ours = engine in ("fua-dsync", "dontcache-kick", "dm-linear-flush")
+        path = library or ENGINES / f"fio-{engine}.so"
+        counters = tmp_path / f"counters-{counter}.jsonl"
+        output = tmp_path / f"fio-{counter}.json"
+
+        lines = ["[global]", f"ioengine={'external:' + str(path) if ours else engine}"]
+        if ours and "counters" not in options:
+            lines.append(f"counters={counters}")
+        lines += option_lines(options)
+        for number, job in enumerate(jobs or [{}]):
+            lines += [f"[{job.get('name', f'job{number}')}]"]
+            lines += option_lines({key: value for key, value in job.items() if key != "name"})
+        job_file = tmp_path / f"job-{counter}.fio"
+        job_file.write_text("\n".join(lines) + "\n")
+
+        done = subprocess.run(
+            ["timeout", "-k", "5", str(timeout), fio, "--output-format=json+", f"--output={output}"]
+            + (args or [])
+            + [job_file],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            env={**os.environ, **(sanitizer_environment(path) if ours else {}), **(env or {})},
+        )
+        assert done.returncode not in (124, 137), f"fio hung: {job_file.read_text()}\n{done.stderr}"
+        assert "Sanitizer" not in done.stderr and "runtime error" not in done.stderr, done.stderr
+        return FioResult(
+            exit_status=done.returncode,
+            json=last_document(output),
+            stderr=done.stderr,
+            stdout=done.stdout,
+            counters=[json.loads(line) for line in counters.read_text().splitlines()] if counters.exists() else [],
+        )
+
+    return run
+
+
+def option_lines(options: dict[str, Any]) -> list[str]:
+    return [
+        key.replace("__", "-") if value is True else f"{key.replace('__', '-')}={value}"
+        for key, value in options.items()
+    ]
+
+
+def last_document(path: Path) -> dict[str, Any] | None:
+    """fio writes messages before its JSON."""
+    if not path.exists():
+        return None
+    lines = path.read_text().splitlines(keepends=True)
+    starts = [number for number, line in enumerate(lines) if line.rstrip() == "{"]
+    if not starts:
+        return None
+    document, _ = json.JSONDecoder().raw_decode("".join(lines[starts[-1] :]))
+    return document
+
+
+LoopDevice = Callable[..., str]
+
+
+@pytest.fixture
+def loop_device(tmp_path: Path) -> Iterator[LoopDevice]:
+    """loop_device(size="64M", sector_size=512) -> "/dev/loopN"; gone afterwards."""
+    if os.geteuid():
+        pytest.skip("loop devices need root")
+    made: list[str] = []
+
+    def make(size: str = "64M", sector_size: int = 512) -> str:
+        backing = tmp_path / f"loop-{len(made)}.img"
+        subprocess.run(["truncate", "-s", size, backing], check=True)
+        done = subprocess.run(
+            ["losetup", "--find", "--show", f"--sector-size={sector_size}", backing], capture_output=True, text=True
+        )
+        if done.returncode:
+            pytest.skip(f"no loop device can be made here: {done.stderr.strip()}")
+        made.append(done.stdout.strip())
+        return made[-1]
+
+    yield make
+    for device in made:
+        subprocess.run(["losetup", "--detach", device], check=True)
+
+
+Mount = Callable[..., Path]
+
+
+@pytest.fixture
+def mount(loop_device: LoopDevice, tmp_path: Path) -> Iterator[Mount]:
+    """mount(kind="xfs", size="512M") -> folder on a new file system of that
+    kind on a loop device (or a tmpfs); unmounted afterwards."""
+    mounted: list[Path] = []
+
+    def make(kind: str = "xfs", size: str = "512M") -> Path:
+        point = tmp_path / f"mnt-{len(mounted)}"
+        point.mkdir()
+        if kind == "tmpfs":
+            command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", point]
+        else:
+            device = loop_device(size)
+            force = {"xfs": "-f", "btrfs": "-f", "ext4": "-F"}[kind]
+            subprocess.run([f"mkfs.{kind}", "-q", force, device], check=True, capture_output=True)
+            command = ["mount", device, point]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode:
+            pytest.skip(f"{kind} can't be mounted here: {done.stderr.strip()}")
+        mounted.append(point)
+        return point
+
+    yield make
+    for point in reversed(mounted):
+        subprocess.run(["umount", point], check=True)
+
+
+def device_stat(device: str) -> dict[str, int]:
+    """Counters of /sys/block/NAME/stat that tell what a device executed."""
+    fields = Path(f"/sys/block/{Path(device).name}/stat").read_text().split()
+    return {
+        "writes": int(fields[4]),
+        "write_sectors": int(fields[6]),
+        "flushes": int(fields[15]),
+    }
+
+
+@pytest.fixture
+def executed() -> Callable[[str, Callable[[], Any]], dict[str, int]]:
+    """executed(device, action) -> what the device executed during action()."""
+
+    def difference(device: str, action: Callable[[], Any]) -> dict[str, int]:
+        before = device_stat(device)
+        action()
+        after = device_stat(device)
+        return {name: after[name] - before[name] for name in after}
+
+    return difference
