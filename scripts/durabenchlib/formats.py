@@ -111,6 +111,7 @@ class Run:
     variables: dict[str, str]
     repeat: int
     repetitions: list[Repetition]
+    target2: Target | None = None
     reason: str | None = None
     demo: bool = False
     notes: list[str] = field(default_factory=list)
@@ -122,11 +123,12 @@ class Run:
 
 @dataclass
 class Rule:
-    """A size that follows the machine: MemTotal or the target's capacity times a factor, kept within min and max (fio's suffixes)."""
+    """A size that follows the machine: MemTotal times `memory`, raised to `min`, then limited to the target's capacity times
+    `target` and to `max`; without `memory` it starts from the target's capacity. Bounds are in fio's notation."""
 
     memory: float | None = None
-    target: float | None = None
     min: str | None = None
+    target: float | None = None
     max: str | None = None
 
 
@@ -153,7 +155,9 @@ class Metric:
 
 @dataclass
 class Case:
-    """One job file of a measurement and what is read from it."""
+    """One job file of a measurement and what is read from it. `targets` is None where all of the measurement's will do,
+    `published` where the case of the published tables has the same name; `generate` has the command of each variable that
+    names a generated file."""
 
     name: str
     job: str
@@ -164,11 +168,16 @@ class Case:
     before: str | None = None
     after: str | None = None
     set: dict[str, str] = field(default_factory=dict)
+    targets: list[TargetKind] | None = None
+    devices: int = 1
+    generate: dict[str, list[str]] = field(default_factory=dict)
+    published: str | None = None
 
 
 @dataclass
 class Measurement:
-    """What is measured, and which strategies stand for before and after."""
+    """What is measured, and which strategies stand for before and after. `file_size` is the capacity taken for a target file
+    that is not there yet."""
 
     name: str
     title: str
@@ -180,6 +189,8 @@ class Measurement:
     case: list[Case]
     summary: str = ""
     destructive: bool = True
+    drop_caches: bool = False
+    file_size: str | None = None
     published: str | None = None
     source: Source = field(default_factory=Source)
     variables: dict[str, str | Rule] = field(default_factory=dict)
@@ -192,23 +203,28 @@ class Measurement:
 
 @dataclass
 class PublishedRow:
-    """One row of a published table, in the unit given."""
+    """One row of a published table, in the unit of its metric; `wrote` has the two cells as the source has them, where that is
+    another unit."""
 
     metric: str
     unit: str
     before: float | None = None
     after: float | None = None
+    wrote: list[str] = field(default_factory=list)
+    note: str = ""
 
 
 @dataclass
 class PublishedTable:
-    """A published table; `before` and `after` are its column heads."""
+    """A published table; `before` and `after` are its column heads, `case` is empty for a test that the measurement does not
+    have."""
 
     case: str
     rows: list[PublishedRow]
     caption: str = ""
     before: str = ""
     after: str = ""
+    note: str = ""
 
 
 @dataclass
@@ -220,14 +236,17 @@ class PublishedSeries:
     interval_s: float
     values: list[float]
     case: str = ""
+    strategy: str = ""
     note: str = ""
+    source: str = ""
 
 
 @dataclass
 class Published:
-    """All published numbers of one measurement."""
+    """Published numbers of one source; `measurement` names the one whose they are."""
 
     name: str
+    measurement: str = ""
     source: Source = field(default_factory=Source)
     table: list[PublishedTable] = field(default_factory=list)
     series: list[PublishedSeries] = field(default_factory=list)
