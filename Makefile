@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: GPL-2.0-only
+#
+# Front door. CMakeLists.txt is the build; everything lands in build/.
+#   FIO=PATH           the fio to build for (default: the one on PATH)
+#   FIO_SOURCE_DIR=DIR its source (default: setup/fio-source finds it)
+#   PREFIX= LIBDIR= DESTDIR=   where `make install` puts things
+#   ARGS=...           further arguments for the demo, the tests, the benchmark
+
+PREFIX ?= /usr/local
+LIBDIR ?= lib
+# What a target needs from setup/packages.list.
+NEEDS := build
+BUILD = MAKEFLAGS=--no-print-directory CMAKE_BUILD_PARALLEL_LEVEL=$$(nproc) \
+	cmake --build
+
+all: ## build the engines and the observer
+	@setup/deps $(NEEDS)
+	@FIO='$(FIO)' FIO_SOURCE_DIR='$(FIO_SOURCE_DIR)' setup/fio-source
+	@$(BUILD) build
+
+demo: NEEDS := build run
+demo: all ## measure and compare everything, shortened, in 4 minutes
+	@FIO=$(CURDIR)/build/bin/fio scripts/durabench demo $(ARGS)
+
+test: NEEDS := build run test
+test: all ## run all tests, with the sanitized build too
+	@cmake -S . -B build/asan -DDURABENCH_SANITIZE=ON \
+		-DFIO_SOURCE_DIR="$$(readlink build/fio/source)" >/dev/null
+	@$(BUILD) build/asan
+	@FIO=$(CURDIR)/build/bin/fio tests/run $(ARGS)
+
+bench: NEEDS := build run
+bench: all ## compare the engines' overhead with fio's own engines
+	@FIO=$(CURDIR)/build/bin/fio tests/bench/run $(ARGS)
+
+install: all ## install to PREFIX
+	@cmake -S . -B build -DCMAKE_INSTALL_PREFIX='$(PREFIX)' \
+		-DCMAKE_INSTALL_LIBDIR='$(LIBDIR)' >/dev/null
+	@DESTDIR='$(DESTDIR)' cmake --install build
+
+deps: ## install the packages that all this needs
+	@setup/deps
+
+clean: ## remove build/
+	rm -rf build
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p; s/^#   /  /p' $(MAKEFILE_LIST)
+
+.PHONY: all demo test bench install deps clean help
