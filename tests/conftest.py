@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -73,13 +74,15 @@ RunFio = Callable[..., FioResult]
 def run_fio(fio: Path, tmp_path: Path) -> RunFio:
     """run_fio(engine, name="t", …options…): one job of one of our engines (or
     of fio's own) with `option=value` for each keyword; `a__b` stands for a-b,
-    True for an option without a value. `jobs=[{…}, …]` adds further jobs."""
+    True for an option without a value. `jobs=[{…}, …]` has several jobs,
+    `under=[…]` is a command that runs fio, such as strace."""
     counter = 0
 
     def run(
         engine: str,
         *,
         timeout: float = 60,
+        under: list[str | Path] | None = None,
         library: Path | None = None,
         args: list[str] | None = None,
         jobs: list[dict[str, Any]] | None = None,
@@ -104,7 +107,7 @@ def run_fio(fio: Path, tmp_path: Path) -> RunFio:
         job_file.write_text("\n".join(lines) + "\n")
 
         done = subprocess.run(
-            ["timeout", "-k", "5", str(timeout), fio, "--output-format=json+", f"--output={output}"]
+            ["timeout", "-k", "5", str(timeout), *(under or []), fio, "--output-format=json+", f"--output={output}"]
             + (args or [])
             + [job_file],
             capture_output=True,
@@ -121,6 +124,23 @@ def run_fio(fio: Path, tmp_path: Path) -> RunFio:
             stdout=done.stdout,
             counters=[json.loads(line) for line in counters.read_text().splitlines()] if counters.exists() else [],
         )
+
+    return run
+
+
+@pytest.fixture
+def strace_fio(run_fio: RunFio, tmp_path: Path) -> Callable[..., list[tuple[str, str]]]:
+    """strace_fio("pwrite64,fsync", engine, …) -> the (system call, path of its
+    descriptor) of a run that must succeed, in order."""
+
+    def run(calls: str, engine: str, **options: Any) -> list[tuple[str, str]]:
+        log = tmp_path / "strace.log"
+        command = ["strace", "-f", "-y", "-qq", "-e", "signal=none", "-e", f"trace={calls}", "-o", log]
+        result = run_fio(engine, under=command, **options)
+        assert result.exit_status == 0, result.stderr
+        found = re.findall(r"^\d+ +(\w+)\(\d+<([^>]*)>", log.read_text(), re.MULTILINE)
+        assert found, log.read_text()
+        return found
 
     return run
 
@@ -149,25 +169,52 @@ LoopDevice = Callable[..., str]
 
 @pytest.fixture
 def loop_device(tmp_path: Path) -> Iterator[LoopDevice]:
-    """loop_device(size="64M", sector_size=512) -> "/dev/loopN"; gone afterwards."""
+    """loop_device(size="64M", sector_size=512) -> "/dev/loopN"; gone afterwards.
+    `backing` names the file behind it, which the caller then detaches itself."""
     if os.geteuid():
         pytest.skip("loop devices need root")
     made: list[str] = []
 
-    def make(size: str = "64M", sector_size: int = 512) -> str:
-        backing = tmp_path / f"loop-{len(made)}.img"
+    def make(size: str = "64M", sector_size: int = 512, backing: Path | None = None) -> str:
+        own = backing is None
+        backing = backing or tmp_path / f"loop-{len(made)}.img"
         subprocess.run(["truncate", "-s", size, backing], check=True)
         done = subprocess.run(
             ["losetup", "--find", "--show", f"--sector-size={sector_size}", backing], capture_output=True, text=True
         )
         if done.returncode:
             pytest.skip(f"no loop device can be made here: {done.stderr.strip()}")
-        made.append(done.stdout.strip())
-        return made[-1]
+        device = done.stdout.strip()
+        if own:
+            made.append(device)
+        return device
 
     yield make
     for device in made:
         subprocess.run(["losetup", "--detach", device], check=True)
+
+
+@pytest.fixture
+def broken_device(loop_device: LoopDevice, tmp_path: Path) -> Iterator[str]:
+    """A block device that takes 1 MiB and fails every write after that: a loop
+    device over a file on a full tmpfs."""
+    if os.geteuid():
+        pytest.skip("loop devices and mounts need root")
+    point = tmp_path / "full"
+    point.mkdir()
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1M", "tmpfs", point], capture_output=True, text=True
+    )
+    if done.returncode:
+        pytest.skip(f"tmpfs can't be mounted here: {done.stderr.strip()}")
+    device = None
+    try:
+        device = loop_device("64M", backing=point / "backing")
+        yield device
+    finally:
+        if device:
+            subprocess.run(["losetup", "--detach", device], check=True)
+        subprocess.run(["umount", "--lazy", point], check=True)
 
 
 Mount = Callable[..., Path]

@@ -31,28 +31,29 @@ struct offset {
 
 /*
  * The fields that the engines use, and others spread to the end of the
- * structure so that an insertion anywhere shows.
+ * structure so that an insertion anywhere shows; in the structure's order, so
+ * that the first to differ is the first one behind the change.
  */
 static const struct offset offsets[] = {
+	OFFSET("size",			size),
 	OFFSET("name",			name),
 	OFFSET("rw",			td_ddir),
 	OFFSET("iodepth",		iodepth),
-	OFFSET("size",			size),
 	OFFSET("nrfiles",		nr_files),
 	OFFSET("direct",		odirect),
 	OFFSET("create_serialize",	create_serialize),
-	OFFSET("sync",			sync_io),
 	OFFSET("create_on_open",	create_on_open),
-	OFFSET("unlink",		unlink),
+	OFFSET("sync",			sync_io),
 	OFFSET("thread",		use_thread),
+	OFFSET("unlink",		unlink),
 	OFFSET("log_offset",		log_offset),
 	OFFSET("verify_only",		verify_only),
 	OFFSET("fsync",			fsync_blocks),
 	OFFSET("fdatasync",		fdatasync_blocks),
-	OFFSET("sync_file_range",	sync_file_range),
 	OFFSET("zonemode",		zone_mode),
 	OFFSET("time_based",		time_based),
 	OFFSET("io_submit_mode",	io_submit_mode),
+	OFFSET("sync_file_range",	sync_file_range),
 	OFFSET("latency_run",		latency_run),
 	OFFSET("replay_skip",		replay_skip),
 	OFFSET("allow_file_create",	allow_create),

@@ -1,0 +1,299 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""fua-dsync inside fio: what each strategy submits, what the device executes,
+and what an error looks like."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+SYNCHRONOUS = ["dsync", "rwf-dsync", "write-flush"]
+ASYNCHRONOUS = ["fua", "fua-flush", "none"]
+STRATEGIES = SYNCHRONOUS + ASYNCHRONOUS
+
+WRITES = 64
+
+
+def running_kernel() -> tuple[int, int]:
+    major, minor = re.match(r"(\d+)\.(\d+)", os.uname().release).groups()
+    return int(major), int(minor)
+
+
+def workload(**more):
+    return {"rw": "write", "bs": "4k", "size": WRITES * 4096, **more}
+
+
+def expected_counters(strategy: str, writes: int = WRITES) -> dict[str, int]:
+    return {
+        "writes": writes,
+        "write_bytes": writes * 4096,
+        "durable_writes": 0 if strategy == "none" else writes,
+        "flush_calls": writes if strategy in ("fua-flush", "write-flush") else 0,
+        "reads": 0,
+        "syncs": 0,
+        "error": 0,
+    }
+
+
+def assert_counters(result, expected: dict[str, int]) -> None:
+    assert {key: result.counter[key] for key in expected} == expected
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("kind", ["file", "tmpfs", "xfs", "block"])
+def test_every_strategy_on_every_target(run_fio, loop_device, mount, tmp_path, strategy, kind):
+    if kind == "block":
+        target = loop_device()
+    elif kind == "file":
+        target = tmp_path / "file"
+    else:
+        target = mount(kind, "512M") / "file"
+    result = run_fio("fua-dsync", strategy=strategy, filename=target, **workload())
+    assert result.exit_status == 0, result.stderr
+    assert result.job["write"]["total_ios"] == WRITES
+    assert result.job["write"]["short_ios"] == 0
+    assert_counters(result, expected_counters(strategy))
+    assert result.counter["strategy"] == strategy
+    assert result.stderr == ""
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_flushes_the_device_executes(run_fio, loop_device, executed, strategy):
+    """A loop device has a volatile cache and no FUA: a durable write costs one
+    flush, and a second one where the kernel or the strategy adds it."""
+    device = loop_device()
+    done = executed(
+        device,
+        lambda: run_fio("fua-dsync", strategy=strategy, filename=device, **workload()),
+    )
+    redundant = 2 if running_kernel() < (7, 4) else 1
+    per_write = {
+        "dsync": redundant,
+        "rwf-dsync": redundant,
+        "fua": 1,
+        "fua-flush": 2,
+        "write-flush": 1,
+        "none": 0,
+    }
+    assert done["flushes"] == per_write[strategy] * WRITES
+    assert done["write_sectors"] == WRITES * 8
+
+
+def test_dsync_costs_what_fio_s_own_engine_costs(run_fio, loop_device, executed):
+    device = loop_device()
+    ours = executed(device, lambda: run_fio("fua-dsync", strategy="dsync", filename=device, **workload()))
+    fios = executed(device, lambda: run_fio("psync", direct=1, sync="dsync", filename=device, **workload()))
+    assert ours == fios
+
+
+@pytest.mark.parametrize("strategy", ASYNCHRONOUS)
+@pytest.mark.parametrize("depth", [1, 2, 7, 32, 256])
+def test_depth(run_fio, loop_device, strategy, depth):
+    result = run_fio(
+        "fua-dsync", strategy=strategy, filename=loop_device(), iodepth=depth, **workload(rw="randwrite", io_size="2M")
+    )
+    assert result.exit_status == 0, result.stderr
+    assert result.job["write"]["total_ios"] == 512
+    assert result.job["write"]["clat_ns"]["N"] == 512
+    assert_counters(result, expected_counters(strategy, 512))
+
+
+@pytest.mark.parametrize("batch", [{"iodepth_batch": 4}, {"iodepth_batch_complete_min": 1, "iodepth_batch_complete_max": 8}])
+def test_batches(run_fio, tmp_path, batch):
+    result = run_fio("fua-dsync", strategy="fua", filename=tmp_path / "f", iodepth=8, **batch, **workload())
+    assert result.exit_status == 0, result.stderr
+    assert_counters(result, expected_counters("fua"))
+    assert sum(result.job["iodepth_submit"].values()) == pytest.approx(100, abs=1)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("rw", ["write", "randwrite", "randrw"])
+def test_verify_round_trip(run_fio, tmp_path, strategy, rw):
+    result = run_fio(
+        "fua-dsync", strategy=strategy, filename=tmp_path / "f", verify="crc32c", verify_fatal=1, **workload(rw=rw, size="1M")
+    )
+    assert result.exit_status == 0, result.stderr
+    assert result.job["error"] == 0
+    assert result.counter["reads"] >= result.counter["writes"] > 0
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_written_data_is_where_it_belongs(run_fio, tmp_path, strategy):
+    target = tmp_path / "f"
+    run_fio("fua-dsync", strategy=strategy, filename=target, buffer_pattern="0xa5", offset="8k", **workload())
+    data = target.read_bytes()
+    assert data == bytes(8192) + b"\xa5" * (WRITES * 4096)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("thread", [0, 1])
+def test_jobs_by_fork_and_by_thread(run_fio, tmp_path, strategy, thread):
+    result = run_fio(
+        "fua-dsync", strategy=strategy, directory=tmp_path, numjobs=4, thread=thread, group_reporting=1, **workload()
+    )
+    assert result.exit_status == 0, result.stderr
+    assert result.job["write"]["total_ios"] == 4 * WRITES
+    assert [line["subjob"] for line in sorted(result.counters, key=lambda line: line["subjob"])] == [0, 1, 2, 3]
+    assert {line["writes"] for line in result.counters} == {WRITES}
+
+
+def test_strategies_side_by_side_in_one_process(run_fio, tmp_path):
+    """thread=1: jobs of all strategies share the engine's static data."""
+    result = run_fio(
+        "fua-dsync",
+        thread=1,
+        **workload(),
+        jobs=[{"name": s, "strategy": s, "filename": tmp_path / s, "iodepth": 4 if s in ASYNCHRONOUS else 1} for s in STRATEGIES],
+    )
+    assert result.exit_status == 0, result.stderr
+    assert {line["strategy"]: line["durable_writes"] for line in result.counters} == {
+        s: 0 if s == "none" else WRITES for s in STRATEGIES
+    }
+
+
+@pytest.mark.parametrize("strategy", ["dsync", "fua"])
+def test_time_based_and_rate(run_fio, tmp_path, strategy):
+    result = run_fio(
+        "fua-dsync", strategy=strategy, filename=tmp_path / "f", time_based=True, runtime="1s", rate_iops=50, **workload()
+    )
+    assert result.exit_status == 0, result.stderr
+    assert 0 < result.counter["writes"] <= 60
+
+
+# ---- syncs ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sync", ["fdatasync", "fsync"])
+@pytest.mark.parametrize("nrfiles", [1, 3])
+def test_a_sync_goes_to_the_file_just_written(strace_fio, tmp_path, sync, nrfiles):
+    calls = strace_fio(
+        "pwrite64,fsync,fdatasync",
+        "fua-dsync",
+        strategy="dsync",
+        directory=tmp_path,
+        nrfiles=nrfiles,
+        file_service_type="roundrobin",
+        **{sync: 1},
+        **workload(size=12 * 4096),
+    )
+    io = [(name, path) for name, path in calls if path.startswith(str(tmp_path))]
+    syncs = [number for number, (name, _) in enumerate(io) if name == sync]
+    # A sync comes before the next write, so there is none after the last.
+    assert len(syncs) == 11
+    for number in syncs:
+        assert io[number - 1] == ("pwrite64", io[number][1])
+    assert len({path for name, path in io if name == "pwrite64"}) == nrfiles
+
+
+def test_end_fsync_reaches_every_file(strace_fio, tmp_path):
+    calls = strace_fio(
+        "fsync", "fua-dsync", strategy="fua", directory=tmp_path, nrfiles=3, end_fsync=1, **workload(size=12 * 4096)
+    )
+    assert len({path for name, path in calls if name == "fsync" and path.startswith(str(tmp_path))}) == 3
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_syncs_are_counted_and_timed(run_fio, tmp_path, strategy):
+    result = run_fio("fua-dsync", strategy=strategy, filename=tmp_path / "f", fdatasync=1, end_fsync=1, **workload())
+    assert result.exit_status == 0, result.stderr
+    assert result.job["sync"]["lat_ns"]["N"] >= WRITES - 1
+    # fio does not count end_fsync.
+    assert result.counter["syncs"] == result.job["sync"]["lat_ns"]["N"] + 1
+
+
+# ---- refusals and errors -------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"rw": "randtrim"}, "trims are not supported"),
+        ({"io_submit_mode": "offload"}, "io_submit_mode=offload is not supported"),
+        ({"sync": "dsync"}, "remove sync="),
+        ({"sync_file_range": "write:8"}, "take fdatasync= or fsync="),
+        ({"iodepth": 4}, "submits one I/O at a time"),
+        ({"counters": "/nonexistent/counters"}, "counters=/nonexistent/counters: No such file"),
+    ],
+)
+def test_refused_before_any_io(run_fio, tmp_path, options, message):
+    target = tmp_path / "f"
+    target.write_bytes(b"x" * (WRITES * 4096))
+    result = run_fio("fua-dsync", **{**workload(), "strategy": "dsync", "filename": target, **options})
+    assert result.exit_status == 1
+    assert message in result.stderr
+    assert result.stderr.count("fio-fua-dsync:") == 1
+    assert target.read_bytes() == b"x" * (WRITES * 4096)
+    assert result.counters == []
+
+
+def test_unknown_strategy(run_fio, tmp_path):
+    result = run_fio("fua-dsync", strategy="hope", filename=tmp_path / "f", **workload())
+    assert result.exit_status == 1
+    assert not (tmp_path / "f").exists()
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_misaligned_block_size(run_fio, loop_device, strategy):
+    device = loop_device(sector_size=4096)
+    result = run_fio("fua-dsync", strategy=strategy, filename=device, rw="write", bs=512, size="64k")
+    assert result.exit_status == 1
+    assert result.job["error"] == 22
+    assert "must be multiples of its logical block size of 4096" in result.stderr
+    assert result.stderr.count("fio-fua-dsync:") == 1
+    assert result.counter["error"] == 22
+    assert result.counter["writes"] == 0
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_no_space(run_fio, mount, strategy):
+    point = mount("tmpfs", "1M")
+    result = run_fio("fua-dsync", strategy=strategy, filename=point / "f", rw="write", bs="64k", size="4M", fallocate="none")
+    assert result.exit_status == 1
+    assert result.job["error"] == 28
+    assert result.counter["error"] == 28
+    assert result.counter["write_bytes"] <= 1 << 20
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_io_error(run_fio, broken_device, strategy):
+    """The write, or the flush that makes it durable, fails in the device."""
+    result = run_fio("fua-dsync", strategy=strategy, filename=broken_device, rw="write", bs="64k", size="4M")
+    assert result.exit_status == 1
+    assert result.job["error"] in (5, 28)
+    assert result.counter["error"] == result.job["error"]
+    assert result.counter["durable_writes"] * 65536 <= 1 << 20
+
+
+def test_missing_target(run_fio, tmp_path):
+    result = run_fio("fua-dsync", strategy="fua", filename=tmp_path / "f", allow_file_create=0, **workload())
+    assert result.exit_status == 1
+    assert not (tmp_path / "f").exists()
+
+
+def test_readonly_run_refuses_to_write(run_fio, tmp_path):
+    target = tmp_path / "f"
+    target.write_bytes(bytes(WRITES * 4096))
+    result = run_fio("fua-dsync", strategy="dsync", filename=target, args=["--readonly"], **workload(buffer_pattern="0xff"))
+    assert result.exit_status != 0
+    assert target.read_bytes() == bytes(WRITES * 4096)
+
+
+def test_io_uring_not_allowed(run_fio, tmp_path):
+    """A container's seccomp profile often forbids io_uring; a shim stands for it."""
+    shim = tmp_path / "shim.so"
+    source = tmp_path / "shim.c"
+    source.write_text(
+        "#include <errno.h>\n"
+        "int io_uring_queue_init_params(unsigned n, void *ring, void *p) { return -EPERM; }\n"
+    )
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", shim, source], check=True)
+    preload = ":".join(filter(None, [os.environ.get("LD_PRELOAD"), str(shim)]))
+    result = run_fio(
+        "fua-dsync", strategy="fua", filename=tmp_path / "f", env={"LD_PRELOAD": preload}, **workload()
+    )
+    assert result.exit_status == 1
+    assert "needs io_uring, which is not allowed here" in result.stderr
