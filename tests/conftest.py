@@ -75,7 +75,8 @@ def run_fio(fio: Path, tmp_path: Path) -> RunFio:
     """run_fio(engine, name="t", …options…): one job of one of our engines (or
     of fio's own) with `option=value` for each keyword; `a__b` stands for a-b,
     True for an option without a value. `jobs=[{…}, …]` has several jobs,
-    `under=[…]` is a command that runs fio, such as strace."""
+    `under=[…]` is a command that runs fio, such as strace; `preload` a library
+    that stands in for system calls."""
     counter = 0
 
     def run(
@@ -86,7 +87,7 @@ def run_fio(fio: Path, tmp_path: Path) -> RunFio:
         library: Path | None = None,
         args: list[str] | None = None,
         jobs: list[dict[str, Any]] | None = None,
-        env: dict[str, str] | None = None,
+        preload: Path | None = None,
         **options: Any,
     ) -> FioResult:
         nonlocal counter
@@ -106,6 +107,10 @@ def run_fio(fio: Path, tmp_path: Path) -> RunFio:
         job_file = tmp_path / f"job-{counter}.fio"
         job_file.write_text("\n".join(lines) + "\n")
 
+        environment = {**os.environ, **(sanitizer_environment(path) if ours else {})}
+        if preload:
+            libraries = [environment.get("LD_PRELOAD"), str(preload)]
+            environment["LD_PRELOAD"] = ":".join(filter(None, libraries))
         done = subprocess.run(
             ["timeout", "-k", "5", str(timeout), *(under or []), fio, "--output-format=json+", f"--output={output}"]
             + (args or [])
@@ -113,7 +118,7 @@ def run_fio(fio: Path, tmp_path: Path) -> RunFio:
             capture_output=True,
             text=True,
             cwd=tmp_path,
-            env={**os.environ, **(sanitizer_environment(path) if ours else {}), **(env or {})},
+            env=environment,
         )
         assert done.returncode not in (124, 137), f"fio hung: {job_file.read_text()}\n{done.stderr}"
         assert "Sanitizer" not in done.stderr and "runtime error" not in done.stderr, done.stderr

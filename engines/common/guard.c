@@ -35,10 +35,10 @@ struct offset {
  * that the first to differ is the first one behind the change.
  */
 static const struct offset offsets[] = {
-	OFFSET("size",			size),
 	OFFSET("name",			name),
 	OFFSET("rw",			td_ddir),
 	OFFSET("iodepth",		iodepth),
+	OFFSET("size",			size),
 	OFFSET("nrfiles",		nr_files),
 	OFFSET("direct",		odirect),
 	OFFSET("create_serialize",	create_serialize),

@@ -7,7 +7,6 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from pathlib import Path
 
 import pytest
 
@@ -291,9 +290,6 @@ def test_io_uring_not_allowed(run_fio, tmp_path):
         "int io_uring_queue_init_params(unsigned n, void *ring, void *p) { return -EPERM; }\n"
     )
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", shim, source], check=True)
-    preload = ":".join(filter(None, [os.environ.get("LD_PRELOAD"), str(shim)]))
-    result = run_fio(
-        "fua-dsync", strategy="fua", filename=tmp_path / "f", env={"LD_PRELOAD": preload}, **workload()
-    )
+    result = run_fio("fua-dsync", strategy="fua", filename=tmp_path / "f", preload=shim, **workload())
     assert result.exit_status == 1
     assert "needs io_uring, which is not allowed here" in result.stderr
