@@ -338,12 +338,17 @@ def read_comparison(path: Path) -> Comparison:
     return decode(Comparison, _load(path, "a comparison"), COMPARISON, path)
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Write a dataclass or plain value as JSON, beside `path` and renamed, so that a reader never sees half of it."""
+def to_json(value: Any) -> str:
+    """A dataclass or plain value as JSON text, its schema first."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         value = dataclasses.asdict(value)
         value = {"schema": value.pop("schema"), **value} if "schema" in value else value
-    write_text(path, json.dumps(value, indent=1) + "\n")
+    return json.dumps(value, indent=1) + "\n"
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a dataclass or plain value as JSON, beside `path` and renamed, so that a reader never sees half of it."""
+    write_text(path, to_json(value))
 
 
 def write_text(path: Path, text: str) -> None:
