@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Reads fio's bandwidth, IOPS and latency logs (`write_bw_log` and its siblings).
+
+A line is `msec, value[, maximum], direction, block size[, offset][, priority][, issue time]`: how many columns there are
+depends on fio's release and on options, so they are taken by their position from the left and never counted from the right.
+Sync latencies are in no log.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from .errors import Exit, Failure
+
+DIRECTIONS = ("read", "write", "trim")
+
+_NAME = re.compile(r".*_(bw|iops|clat|slat|lat)(?:\.\d+)?\.log")
+_MIN_COLUMNS, _MAX_COLUMNS = 4, 8
+
+
+@dataclass(frozen=True)
+class Log:
+    """Columns of one log: time in s since the job's start, value in fio's unit (bw KiB/s, latencies ns), direction 0..2."""
+
+    time: np.ndarray
+    value: np.ndarray
+    direction: np.ndarray
+
+    def only(self, direction: str) -> Log:
+        """The lines of one direction: read, write or trim."""
+        mask = self.direction == DIRECTIONS.index(direction)
+        return Log(self.time[mask], self.value[mask], self.direction[mask])
+
+
+def kind(path: Path) -> str | None:
+    """What a log's name says it holds: bw, iops, clat, slat or lat; None if it is no such log."""
+    match = _NAME.fullmatch(path.name)
+    return match[1] if match else None
+
+
+def read(path: Path, both: bool = False) -> Log:
+    """Read a log; `both` says that the job had log_window_value=both, which puts the maximum behind the mean."""
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError as error:
+        raise Failure(Exit.INPUT, f"{path}: can't be read: {error.strerror}") from None
+    rows = []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        columns = line.split(",")
+        if len(columns) > _MAX_COLUMNS:
+            raise Failure(Exit.INPUT, f"{path}:{number}: has {len(columns)} columns, so it is not a bw, iops or lat log but a histogram")
+        at = 3 if both else 2
+        try:
+            if len(columns) < max(_MIN_COLUMNS, at + 2):
+                raise ValueError
+            row = (int(columns[0]), int(columns[1]), int(columns[at]))
+            if row[2] not in range(len(DIRECTIONS)):
+                raise ValueError
+        except ValueError:
+            raise Failure(Exit.INPUT, f"{path}:{number}: is not a line of a fio log: {line.strip()[:80]!r}") from None
+        rows.append(row)
+    table = np.array(rows, dtype=np.int64).reshape(-1, 3)
+    return Log(table[:, 0] / 1000.0, table[:, 1].astype(float), table[:, 2])
+
+
+def joint_bandwidth(logs: Iterable[Log], interval_s: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+    """Bandwidth of all jobs together: ends of the intervals in s and MiB/s within each. Takes bw logs of one direction
+    that were averaged (log_avg_msec); each value stands for the time since the line before it."""
+    logs = [each for each in logs if len(each.time)]
+    if not logs:
+        return np.array([]), np.array([])
+    edges = np.arange(0.0, max(each.time[-1] for each in logs) + interval_s / 2, interval_s)
+    total = np.zeros(max(len(edges) - 1, 0))
+    for each in logs:
+        time = np.concatenate(([0.0], np.maximum.accumulate(each.time)))
+        kib = np.concatenate(([0.0], np.cumsum(each.value * np.diff(time))))
+        total += np.diff(np.interp(edges, time, kib))
+    return edges[1:], total / 1024 / interval_s
