@@ -1,0 +1,336 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""A comparison as text for a mail, as Markdown and as CSV, and the sentence that says what came out."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from . import results, strategies
+from .formats import CaseComparison, Comparison, MeasurementComparison, MetricComparison
+
+WIDTH = 78  # of text: it is pasted into mails
+
+# Keys of the mechanism with their names for people, in the order of what they explain; bytes are shown in MiB.
+_MECHANISM = {
+    "flushes_per_write": "flushes per write",
+    "flush_calls_per_sync": "flush calls per sync",
+    "requests_per_write": "device requests per write",
+    "dirty_writeback_peak_bytes": "peak Dirty+Writeback MiB",
+    "kicks": "kicks",
+    "kicks_coalesced": "kicks coalesced",
+    "writeback_bytes": "written back by engine MiB",
+    "writes": "writes",
+    "durable_writes": "durable writes",
+    "syncs": "syncs",
+    "flush_calls": "flush calls",
+    "flushes": "flushes of the device",
+}
+
+# What of it explains a result, the most telling first: what one side did, and what it did it for.
+_EXPLAINS = {
+    "flush_calls_per_sync": ("made", "flush calls per sync"),
+    "flushes_per_write": ("issued", "flushes per write"),
+    "requests_per_write": ("took", "device requests per write"),
+    "dirty_writeback_peak_bytes": ("had up to", "MiB dirty or in writeback"),
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a comparison, ready for showing."""
+
+    name: str
+    before: str
+    after: str
+    ratio: str = ""
+    spread: str = ""
+    published: tuple[str, str, str] = ("", "", "")
+
+
+def number(value: float | None) -> str:
+    """Four significant digits, without exponent."""
+    if value is None:
+        return "-"
+    if value == 0 or not math.isfinite(value):
+        return f"{value:.0f}"
+    return f"{value:.{min(max(3 - math.floor(math.log10(abs(value))), 0), 4)}f}"
+
+
+def ratio(value: float | None) -> str:
+    """A ratio with three significant digits."""
+    if value is None:
+        return "-"
+    digits = min(max(2 - math.floor(math.log10(value)), 0), 4) if value > 0 else 0
+    return f"{value:.{digits}f}x"
+
+
+def overlap(metric: MetricComparison) -> bool:
+    """Whether the repetitions of the two sides overlap, so that their difference may be chance."""
+    before, after = metric.values.get("before"), metric.values.get("after")
+    return bool(before and after) and max(min(before), min(after)) <= min(max(before), max(after))
+
+
+def better(metric: MetricComparison) -> bool | None:
+    """Whether after is better than before; None if nothing can be told."""
+    if metric.ratio is None or metric.ratio == 1 or overlap(metric):
+        return None
+    return (metric.ratio > 1) == (metric.better == "higher")
+
+
+def metric_rows(case: CaseComparison) -> list[Row]:
+    """The metrics of a case."""
+    rows = []
+    for metric in case.metrics:
+        before, after = (metric.values.get(side, []) for side in ("before", "after"))
+        mark = "~" if overlap(metric) and len(before) > 1 and len(after) > 1 else ""
+        published = metric.published
+        rows.append(
+            Row(
+                name=f"{metric.name} {metric.unit}",
+                before=number(metric.before),
+                after=number(metric.after),
+                ratio=ratio(metric.ratio) + mark,
+                spread=f"{_range(before)} -> {_range(after)}" if max(len(before), len(after)) > 1 else "",
+                published=(number(published.before), number(published.after), ratio(published.ratio))
+                if published
+                else ("", "", ""),
+            )
+        )
+    return rows
+
+
+def mechanism_rows(case: CaseComparison) -> list[Row]:
+    """What the mechanism says on either side, without what neither has."""
+    rows = []
+    for key, name in _MECHANISM.items():
+        before, after = case.mechanism["before"][key], case.mechanism["after"][key]
+        if before or after or ("_per_" in key and before is not None):
+            rows.append(Row(name, _shown(key, before), _shown(key, after)))
+    return rows
+
+
+def _shown(key: str, value: float | None) -> str:
+    """A value of the mechanism: bytes in MiB, counts whole, what is per something with two decimals."""
+    if value is None:
+        return "-"
+    if key.endswith("_bytes"):
+        return number(value / results.MIB)
+    return f"{value:.2f}" if "_per_" in key and value < 100 else f"{value:.0f}"
+
+
+def sides(case: CaseComparison) -> tuple[str, str]:
+    """Heads of the two columns: the strategies, or where they are the same, before and after."""
+    if case.before == case.after:
+        return "before", "after"
+    return strategies.label(case.before), strategies.label(case.after)
+
+
+def verdict(case: CaseComparison) -> str:
+    """What came out for the case's headline metric, and the mechanism behind it, in one sentence."""
+    metric = case.metrics[0]
+    before, after = sides(case)
+    name = case.name if case.before != case.after else f"{case.name} with {strategies.label(case.before)}"
+    if metric.before is None or metric.after is None:
+        return f"{name}: {metric.name} was not measured on both sides."
+    published = f", published {ratio(metric.published.ratio)}" if metric.published else ""
+    text = f"{name}: {before} {number(metric.before)} {metric.unit}, {after} {number(metric.after)} {metric.unit}"
+    text += f" ({ratio(metric.ratio)}{published})"
+    if overlap(metric) and min(case.repetitions.values()) > 1:
+        text += ", a difference within the spread of the repetitions"
+    because = _because(case)
+    return f"{text}; {because}." if because else f"{text}."
+
+
+def _because(case: CaseComparison) -> str:
+    """The part of the mechanism that changed most; a more telling one goes before what changed less than twice as much."""
+    before_side, after_side = sides(case)
+    best, most = "", 1.25
+    for key, (did, what) in _EXPLAINS.items():
+        before, after = case.mechanism["before"][key], case.mechanism["after"][key]
+        if before is None or after is None or max(before, after) <= 0:
+            continue
+        if key == "dirty_writeback_peak_bytes" and all(metric.name != "dirty_peak" for metric in case.metrics):
+            continue
+        change = max(before, after) / max(min(before, after), max(before, after) / 1e6)
+        if change > most:
+            best = f"{before_side} {did} {_shown(key, before)} {what}, {after_side} {_shown(key, after)}"
+            most = 2 * change
+    return best
+
+
+def text(comparison: Comparison) -> str:
+    """Text for people and mails, 78 columns wide where names allow."""
+    return "".join(line + "\n" for _, line in lines(comparison))
+
+
+def lines(comparison: Comparison) -> Iterator[tuple[str, str]]:
+    """The lines of `text`, each with what it is: heading, text, table or warning."""
+    for position, measurement in enumerate(comparison.measurements):
+        if position:
+            yield "text", ""
+        yield from _lines(measurement)
+
+
+def _lines(measurement: MeasurementComparison) -> Iterator[tuple[str, str]]:
+    yield from _wrap("heading", f"{measurement.name}: {measurement.title}", "  ")
+    for line in environment_lines(measurement):
+        yield from _wrap("text", line, "  ")
+    for case in measurement.cases:
+        yield "text", ""
+        yield from _wrap("heading", case_title(case), "  ")
+        yield from (("table", line) for line in _align(_metric_table(case)))
+        rows = [(f"  {row.name}", row.before, row.after) for row in mechanism_rows(case)]
+        if rows:
+            yield "text", ""
+            yield from (("table", line) for line in _align([("  mechanism", *sides(case)), *rows]))
+        yield "text", ""
+        yield from _wrap("text", verdict(case), "  ")
+    notes = [*footnotes(measurement)]
+    if notes:
+        yield "text", ""
+    for note in notes:
+        yield from _wrap("text", note, "  ")
+    for warning in measurement.warnings:
+        yield "text", ""
+        yield from _wrap("warning", f"warning: {warning}", "  ")
+
+
+def footnotes(measurement: MeasurementComparison) -> Iterator[str]:
+    """What the marks in the tables mean, where there are any."""
+    if any(not strategies.is_durable(name) for case in measurement.cases for name in (case.before, case.after)):
+        yield strategies.NOT_DURABLE_NOTE
+    if any("~" in row.ratio for case in measurement.cases for row in metric_rows(case)):
+        yield "~ the repetitions of both sides overlap"
+
+
+def _metric_table(case: CaseComparison) -> list[tuple[str, ...]]:
+    rows = metric_rows(case)
+    published = any(any(row.published) for row in rows)
+    table: list[tuple[str, ...]] = [
+        ("  metric", *sides(case), "ratio", *(("publ. before", "after", "ratio") if published else ()))
+    ]
+    for row in rows:
+        table.append((f"  {row.name}", row.before, row.after, row.ratio, *(row.published if published else ())))
+        if row.spread:
+            table.append((f"      {row.spread}",))
+    return table
+
+
+def _align(table: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Columns: the first to the left, the others to the right. A row of one cell stands across all."""
+    full = [row for row in table if len(row) > 1]
+    widths = [max(len(row[i]) for row in full) for i in range(len(full[0]))]
+    for row in table:
+        cells = [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:]))]
+        yield ("  ".join(cells) if len(row) > 1 else row[0]).rstrip()
+
+
+def _wrap(kind: str, line: str, following: str) -> Iterator[tuple[str, str]]:
+    for part in textwrap.wrap(printable(line), WIDTH, subsequent_indent=following, break_on_hyphens=False):
+        yield kind, part
+
+
+def case_title(case: CaseComparison) -> str:
+    """Name of a case, what stands against what, and how often."""
+    before, after = strategies.label(case.before), strategies.label(case.after)
+    sides = f"{before} -> {after}" if case.before != case.after else before
+    times = case.repetitions
+    count = f"{times['before']} + {times['after']} repetitions" if max(times.values()) > 1 else "one repetition each"
+    return f"{case.name}: {sides} ({count}, {case.variant.replace('-', ' ')})"
+
+
+def environment_lines(measurement: MeasurementComparison) -> list[str]:
+    """Where it was measured: one line, or one for each side."""
+    lines = [describe(measurement.environment[side]) for side in ("before", "after")]
+    return lines[:1] if lines[0] == lines[1] else [f"before: {lines[0]}", f"after: {lines[1]}"]
+
+
+def describe(environment: dict[str, Any]) -> str:
+    """One line for an environment: kernel, fio, device, cache, FUA, date."""
+    target = environment["target"]
+    fua = {True: "FUA", False: "no FUA"}.get(target.get("fua"), "FUA unknown")
+    parts = [
+        f"Linux {environment['kernel']}",
+        environment["fio"],
+        " ".join(filter(None, (target["path"], target.get("filesystem")))),
+        target.get("model"),
+        target.get("write_cache"),
+        fua if target.get("write_cache") else None,
+        str(environment["created"])[:10],
+        "demo" if environment.get("demo") else None,
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+def printable(value: str) -> str:
+    """Text without control characters, which a terminal would obey."""
+    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in value)
+
+
+def markdown(comparison: Comparison) -> str:
+    """GitHub-flavoured Markdown."""
+    out: list[str] = []
+    for measurement in comparison.measurements:
+        out += [f"## {_cell(measurement.name)}: {_cell(measurement.title)}", ""]
+        out += [f"{_cell(line)}  " for line in environment_lines(measurement)]
+        for case in measurement.cases:
+            out += ["", f"### {_cell(case_title(case))}", "", _cell(verdict(case)), ""]
+            out += [
+                f"| metric | {' | '.join(map(_cell, sides(case)))} | ratio | published before | after | ratio |",
+                "|---|--:|--:|--:|--:|--:|--:|",
+            ]
+            for row in metric_rows(case):
+                spread = f" ({row.spread})" if row.spread else ""
+                cells = (row.name + spread, row.before, row.after, row.ratio, *row.published)
+                out.append(f"| {' | '.join(_cell(cell) for cell in cells)} |")
+            out += ["", f"| mechanism | {' | '.join(map(_cell, sides(case)))} |", "|---|--:|--:|"]
+            out += [f"| {row.name} | {row.before} | {row.after} |" for row in mechanism_rows(case)]
+        notes = [*footnotes(measurement), *(f"Warning: {warning}" for warning in measurement.warnings)]
+        out += ["", *(f"{_cell(note)}  " for note in notes)]
+        out.append("")
+    return "\n".join(out)
+
+
+def _cell(value: str) -> str:
+    """Text that Markdown shows as it is."""
+    escaped = printable(value)
+    for char in "\\`*_[]<>|~":
+        escaped = escaped.replace(char, "\\" + char)
+    return escaped
+
+
+def comma_separated(comparison: Comparison) -> str:
+    """CSV, a line for each metric and each key of the mechanism."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(
+        ("measurement", "case", "variant", "strategy_before", "strategy_after", "metric", "unit", "better", "before", "after")
+        + ("ratio", "before_min", "before_max", "after_min", "after_max", "n_before", "n_after")
+        + ("published_before", "published_after", "published_ratio")
+    )
+    for measurement in comparison.measurements:
+        for case in measurement.cases:
+            head = (measurement.name, case.name, case.variant, case.before, case.after)
+            for metric in case.metrics:
+                before, after = (metric.values.get(side, []) for side in ("before", "after"))
+                cell = metric.published
+                writer.writerow(
+                    (*head, metric.name, metric.unit, metric.better, metric.before, metric.after, metric.ratio)
+                    + (min(before, default=None), max(before, default=None), min(after, default=None), max(after, default=None))
+                    + (len(before), len(after))
+                    + ((cell.before, cell.after, cell.ratio) if cell else (None, None, None))
+                )
+            for key in results.MECHANISM:
+                before_value, after_value = case.mechanism["before"][key], case.mechanism["after"][key]
+                writer.writerow((*head, f"mechanism.{key}", "", "", before_value, after_value, *[None] * 10))
+    return out.getvalue()
+
+
+def _range(values: Sequence[float]) -> str:
+    return f"{number(min(values))}..{number(max(values))}" if values else "-"
