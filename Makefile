@@ -24,6 +24,7 @@ demo: all ## measure and compare everything, shortened, in 4 minutes
 
 test: NEEDS := build run test
 test: all ## run all tests, with the sanitized build too
+	@setup/fio-source another
 	@cmake -S . -B build/asan -DDURABENCH_SANITIZE=ON \
 		-DFIO_SOURCE_DIR="$$(readlink build/fio/source)" >/dev/null
 	@$(BUILD) build/asan

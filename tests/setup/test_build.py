@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The build: no warning with either compiler, and an installation that is
+complete and works from where it was put."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from conftest import BUILD, FIO, ROOT
+
+LIBDIR = "lib/some-multiarch"
+
+
+def fio_source() -> str:
+    cache = (BUILD / "CMakeCache.txt").read_text()
+    return re.search(r"^FIO_SOURCE_DIR:\w+=(.*)$", cache, re.MULTILINE)[1]
+
+
+def build(compiler: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    if not shutil.which(compiler):
+        pytest.skip(f"{compiler} is not installed")
+    configure = ["cmake", "-S", ROOT, "-B", folder, f"-DCMAKE_C_COMPILER={compiler}", "-DDURABENCH_WERROR=ON"]
+    configure += [f"-DFIO_SOURCE_DIR={fio_source()}", "-DCMAKE_INSTALL_PREFIX=/usr", f"-DCMAKE_INSTALL_LIBDIR={LIBDIR}"]
+    subprocess.run(configure, check=True, capture_output=True, text=True)
+    return subprocess.run(["cmake", "--build", folder, "--parallel", "2"], capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("compiler", ["gcc", "clang"])
+def test_no_warnings(compiler, tmp_path):
+    done = build(compiler, tmp_path / "build")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "warning" not in done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory) -> Path:
+    """The prefix of an installation that was staged with DESTDIR."""
+    folder = tmp_path_factory.mktemp("install")
+    assert build("gcc", folder / "build").returncode == 0
+    environment = {**os.environ, "DESTDIR": str(folder / "stage")}
+    subprocess.run(["cmake", "--install", folder / "build"], check=True, capture_output=True, env=environment)
+    assert [path.name for path in (folder / "stage").iterdir()] == ["usr"]
+    return folder / "stage/usr"
+
+
+def test_installed_engines_are_loaded(installed):
+    engines = sorted((installed / LIBDIR / "fio").iterdir())
+    assert [path.name for path in engines] == [
+        "fio-dm-linear-flush.so",
+        "fio-dontcache-kick.so",
+        "fio-fua-dsync.so",
+    ]
+    for engine in engines:
+        done = subprocess.run(["timeout", "60", FIO, f"--enghelp={engine}"], capture_output=True, text=True)
+        assert done.returncode == 0 and "strategy" in done.stdout, done.stderr
+
+
+def test_installed_command_finds_its_modules(installed):
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("DURABENCH_")}
+    done = subprocess.run(
+        [installed / "bin/durabench", "--version"], capture_output=True, text=True, cwd="/", env=environment
+    )
+    assert done.returncode == 0, done.stderr
+    cache = (BUILD / "CMakeCache.txt").read_text()
+    version = re.search(r"^CMAKE_PROJECT_VERSION:\w+=(.*)$", cache, re.MULTILINE)[1]
+    assert done.stdout == f"durabench {version}\n"
+
+
+def test_installed_observer_runs(installed):
+    done = subprocess.run([installed / "bin/durabench-observe", "--", "true"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_installed_data_is_that_of_the_checkout(installed):
+    for source, place in (
+        ("scripts/durabenchlib", "durabenchlib"),
+        ("jobs", "jobs"),
+        ("results/published", "published"),
+    ):
+        expected = files(ROOT / source)
+        assert expected and files(installed / "share/durabench" / place) == expected
+
+
+def files(folder: Path) -> dict[str, tuple[bytes, bool]]:
+    """Content, and whether it can be executed, of each file in a folder."""
+    return {
+        str(path.relative_to(folder)): (path.read_bytes(), os.access(path, os.X_OK))
+        for path in folder.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
