@@ -26,6 +26,7 @@ COMPARISON = "durabench-comparison/1"
 COUNTERS = "durabench-counters/1"
 OBSERVE = "durabench-observe/1"
 SAMPLES = "durabench-samples/1"
+DOCTOR = "durabench-doctor/1"
 
 Better = Literal["higher", "lower"]
 TargetKind = Literal["block", "dm", "directory", "file"]

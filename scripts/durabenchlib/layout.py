@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Where the parts of durabench are, in a checkout and in an installation (docs/formats.md, "Layout")."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from .errors import Exit, Failure
+
+PACKAGE = Path(__file__).resolve().parent
+_CHECKOUT = PACKAGE.parent.parent if (PACKAGE.parent.parent / "CMakeLists.txt").is_file() else None
+# Installed, the package is PREFIX/share/durabench/durabenchlib.
+_PREFIX = PACKAGE.parent.parent.parent
+
+
+def jobs() -> Path:
+    """Folder of the measurements, one folder each."""
+    return (_CHECKOUT or PACKAGE.parent) / "jobs"
+
+
+def published() -> Path:
+    """Folder of the published numbers."""
+    return _CHECKOUT / "results" / "published" if _CHECKOUT else PACKAGE.parent / "published"
+
+
+def results() -> Path:
+    """Folder that runs are put into where no other is named."""
+    return _CHECKOUT / "results" / "local" if _CHECKOUT else Path.cwd() / "durabench-results"
+
+
+def build() -> Path:
+    """Folder for what is made and can be made again."""
+    return _CHECKOUT / "build" if _CHECKOUT else Path.cwd() / "durabench-results"
+
+
+def engines() -> Path:
+    """Folder of the engines."""
+    named = os.environ.get("DURABENCH_ENGINES")
+    if named:
+        candidates = [Path(named)]
+    elif _CHECKOUT:
+        candidates = [_CHECKOUT / "build" / "engines"]
+    else:
+        candidates = [_PREFIX / "lib" / "fio", *_PREFIX.glob("lib*/fio"), *_PREFIX.glob("lib/*/fio")]
+    for folder in candidates:
+        if any(folder.glob("fio-*.so")):
+            return folder.resolve()
+    raise Failure(Exit.MISSING, f"no engines in {candidates[0]}: {_remedy('DURABENCH_ENGINES names their folder')}")
+
+
+def observer() -> Path:
+    """The program durabench-observe."""
+    named = os.environ.get("DURABENCH_OBSERVE")
+    if named:
+        path = Path(named)
+    elif _CHECKOUT:
+        path = _CHECKOUT / "build" / "observe" / "durabench-observe"
+    else:
+        path = _PREFIX / "bin" / "durabench-observe"
+    if not os.access(path, os.X_OK):
+        raise Failure(Exit.MISSING, f"{path} is not there: {_remedy('DURABENCH_OBSERVE names it')}")
+    return path.resolve()
+
+
+def fio() -> Path:
+    """The fio that the engines were built for."""
+    named = os.environ.get("FIO")
+    built = _CHECKOUT / "build" / "bin" / "fio" if _CHECKOUT else None
+    name = named or (str(built) if built and built.exists() else "fio")
+    found = shutil.which(name)
+    if not found:
+        raise Failure(Exit.MISSING, f"{name} is not there: install the package fio, or name one by FIO=")
+    return Path(found).absolute()
+
+
+def _remedy(environment: str) -> str:
+    return f"`make` builds them; {environment}" if _CHECKOUT else f"the installation is not complete; {environment}"

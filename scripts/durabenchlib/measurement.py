@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Measurements: finding one, choosing its cases, computing its variables and rendering complete fio job files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import formats, layout
+from .errors import Exit, Failure
+from .formats import Case, Measurement, Rule
+
+MIB = 1 << 20
+
+# Variables of a job file that the runner gives.
+RESERVED = ("TARGET", "TARGET2", "STRATEGY", "COUNTERS", "OUTPUT", "DURABENCH_ENGINES")
+
+_VARIABLE = re.compile(r"\$\{([^}]*)\}")
+_SIZE = re.compile(r"(\d+)([kmgt]?)b?", re.IGNORECASE)
+_TIME = re.compile(r"(\d+(?:\.\d+)?)(us|ms|s|m|h|d)?", re.IGNORECASE)
+
+
+def find(name: str) -> tuple[Measurement, Path]:
+    """A measurement and its folder, by the name of a folder in jobs/ or by the path of one."""
+    folder = Path(name) if "/" in name or (Path(name) / "measurement.toml").is_file() else layout.jobs() / name
+    if folder.name == "measurement.toml":
+        folder = folder.parent
+    if not (folder / "measurement.toml").is_file():
+        known = ", ".join(names()) or "none"
+        raise Failure(Exit.INPUT, f"{name}: there is no such measurement; there are: {known}")
+    measurement = formats.read_measurement(folder / "measurement.toml")
+    _check(measurement, folder)
+    return measurement, folder.resolve()
+
+
+def names() -> list[str]:
+    """Names of all measurements."""
+    return sorted(path.parent.name for path in layout.jobs().glob("*/measurement.toml"))
+
+
+def choose_cases(measurement: Measurement, wanted: Sequence[str]) -> list[Case]:
+    """The cases of these names in the measurement's order; those of the headline if no name is given, `all` for all."""
+    if "all" in wanted:
+        return measurement.case
+    if not wanted:
+        return [case for case in measurement.case if case.headline] or measurement.case
+    known = {case.name for case in measurement.case}
+    for name in wanted:
+        if name not in known:
+            raise Failure(
+                Exit.USAGE, f"{measurement.name} has no case {name!r}; it has {', '.join(sorted(known))} (or: all)"
+            )
+    return [case for case in measurement.case if case.name in wanted]
+
+
+def choose_strategies(measurement: Measurement, case: Case, wanted: Sequence[str]) -> list[str]:
+    """The strategies to run a case with: the wanted ones, or those that stand for before and after."""
+    for name in wanted:
+        if name not in measurement.strategies:
+            raise Failure(
+                Exit.USAGE, f"{measurement.name} has no strategy {name!r}; it has {', '.join(measurement.strategies)}"
+            )
+    chosen = wanted or [case.before or measurement.before, case.after or measurement.after]
+    return list(dict.fromkeys(chosen))
+
+
+def variables(
+    measurement: Measurement, settings: Mapping[str, str], *, demo: bool, memory_bytes: int, target_bytes: int
+) -> dict[str, str]:
+    """Text of each variable of the measurement, the user's `settings` last. Those of a single case are not among them."""
+    rules = {**measurement.variables, **(measurement.demo if demo else {})}
+    known = set(rules).union(*(case.set for case in measurement.case))
+    for name, value in settings.items():
+        if name not in known:
+            raise Failure(
+                Exit.USAGE, f"{measurement.name} has no variable {name!r}; it has {', '.join(sorted(known)) or 'none'}"
+            )
+        if not value:
+            raise Failure(Exit.USAGE, f"--set {name}=: a variable can't be empty")
+    values = {
+        name: rule if isinstance(rule, str) else f"{_size(rule, memory_bytes, target_bytes) // MIB}m"
+        for name, rule in rules.items()
+    }
+    return {**values, **settings}
+
+
+def render(text: str, values: Mapping[str, str], source: Path) -> str:
+    """A complete job file: every ${NAME} outside of comments is replaced."""
+    lines = []
+    for number, line in enumerate(text.splitlines(), 1):
+        comment = line.lstrip().startswith(("#", ";"))
+        lines.append(line if comment else substitute(line, values, f"{source}:{number}"))
+    return "\n".join(lines) + "\n"
+
+
+def substitute(text: str, values: Mapping[str, str], source: str) -> str:
+    """The text with every ${NAME} replaced; `source` names it if it has one that is no variable."""
+
+    def replace(match: re.Match[str]) -> str:
+        if match[1] not in values:
+            raise Failure(Exit.INPUT, f"{source}: ${{{match[1]}}} is not a variable of this measurement")
+        return values[match[1]]
+
+    return _VARIABLE.sub(replace, text)
+
+
+def parse_size(text: str) -> int:
+    """Bytes of a size in fio's notation (kb_base=1024); ValueError if it is none."""
+    match = _SIZE.fullmatch(text.strip())
+    if not match:
+        raise ValueError(f"{text!r} is not a size such as 64k, 100m or 2g")
+    return int(match[1]) << (10 * " kmgt".index(match[2].lower() or " "))
+
+
+@dataclass(frozen=True)
+class Load:
+    """What a job file asks for: seconds it is bound to run (None if it ends with its bytes), bytes it may write or lay out
+    in files, and bytes that these files take."""
+
+    runtime_s: float | None
+    io_bytes: int
+    footprint_bytes: int
+
+
+def load_of(job: str) -> Load:
+    """Read a rendered job file as far as its time and space go."""
+    groups: list[list[dict[str, str]]] = []
+    for options in _sections(job):
+        if not groups or "stonewall" in options or "wait_for_previous" in options:
+            groups.append([])
+        groups[-1].append(options)
+    runtime: float | None = 0.0
+    for group in groups:
+        times = [_runtime(options) for options in group]
+        runtime = None if runtime is None or None in times else runtime + max(time or 0.0 for time in times)
+    files: dict[str, int] = {}
+    io_bytes = 0
+    for number, options in enumerate(options for group in groups for options in group):
+        size = _bytes(options.get("size") or options.get("filesize"))
+        jobs = int(options.get("numjobs") or 1)
+        io_bytes += size * jobs
+        shared = options.get("filename")
+        name = shared or f"{options.get('filename_format', '')}#{number}"
+        files[name] = max(files.get(name, 0), size if shared else size * jobs)
+    return Load(runtime, io_bytes, sum(files.values()))
+
+
+def _sections(job: str) -> list[dict[str, str]]:
+    """Options of each job section, those of the [global] sections before it included. configparser is no help here: fio
+    takes several [global] sections, each for what follows."""
+    shared: dict[str, str] = {}
+    sections: list[dict[str, str]] = []
+    current = shared
+    for line in job.splitlines():
+        line = line.strip()
+        if not line or line.startswith(("#", ";")):
+            continue
+        if line.startswith("[") and line.endswith("]"):
+            if line == "[global]":
+                current = shared
+            else:
+                current = dict(shared)
+                sections.append(current)
+            continue
+        name, _, value = line.partition("=")
+        current[name.strip()] = value.strip()
+    return sections
+
+
+def _runtime(options: Mapping[str, str]) -> float | None:
+    if "runtime" not in options and "timeout" not in options:
+        return None
+    given = (options.get("runtime") or options.get("timeout"), options.get("ramp_time"), options.get("startdelay"))
+    return sum(_seconds(text) for text in given if text)
+
+
+def _seconds(text: str) -> float:
+    match = _TIME.match(text)
+    scale = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+    return float(match[1]) * scale[(match[2] or "s").lower()] if match else 0.0
+
+
+def _bytes(text: str | None) -> int:
+    try:
+        return parse_size(text) if text else 0
+    except ValueError:
+        return 0  # a percentage, or a unit that only fio knows
+
+
+def _size(rule: Rule, memory_bytes: int, target_bytes: int) -> int:
+    value = float(target_bytes)
+    if rule.memory is not None:
+        value = rule.memory * memory_bytes
+    if rule.min is not None:
+        value = max(value, parse_size(rule.min))
+    if rule.target is not None:
+        value = min(value, rule.target * target_bytes)
+    if rule.max is not None:
+        value = min(value, parse_size(rule.max))
+    return int(value)
+
+
+def _check(measurement: Measurement, folder: Path) -> None:
+    """What the types can't tell of a measurement."""
+    source = folder / "measurement.toml"
+
+    def wrong(text: str) -> Failure:
+        return Failure(Exit.INPUT, f"{source}: {text}")
+
+    if measurement.name != folder.resolve().name:
+        raise wrong(f"name is {measurement.name!r}, but the folder is {folder.resolve().name!r}")
+    if not measurement.case:
+        raise wrong("it has no case")
+    seen: set[str] = set()
+    for case in measurement.case:
+        if case.name in seen:
+            raise wrong(f"there are two cases {case.name!r}")
+        seen.add(case.name)
+        if not (folder / case.job).is_file():
+            raise wrong(f"case {case.name}: its job file {case.job} is not there")
+        for strategy in (case.before, case.after):
+            if strategy and strategy not in measurement.strategies:
+                raise wrong(f"case {case.name}: {strategy!r} is not in strategies")
+        for name in (*case.set, *case.generate):
+            if name in RESERVED:
+                raise wrong(f"case {case.name}: {name} is given by the runner and can't be set")
+    for strategy in (measurement.before, measurement.after):
+        if strategy not in measurement.strategies:
+            raise wrong(f"{strategy!r} is not in strategies")
+    for name, rule in {**measurement.variables, **measurement.demo}.items():
+        if name in RESERVED:
+            raise wrong(f"{name} is given by the runner and can't be a variable")
+        sizes = [rule.min, rule.max] if isinstance(rule, Rule) else []
+        _check_sizes(source, name, sizes)
+    _check_sizes(source, "file_size", [measurement.file_size])
+
+
+def _check_sizes(source: Path, name: str, sizes: Sequence[str | None]) -> None:
+    for size in sizes:
+        try:
+            parse_size(size or "0")
+        except ValueError as error:
+            raise Failure(Exit.INPUT, f"{source}: {name}: {error}") from None

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""`durabench run`: measure on a target and keep everything in a run's folder."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from . import measurement, runner, signals
+from .errors import Exit
+from .progress import Shown, span
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add `run` to the command's parsers."""
+    names = measurement.names()
+    parser = subparsers.add_parser(
+        "run",
+        help="measure on a device, file or directory",
+        description="Run a measurement's cases with each strategy, interleaved, and keep job files, results and environment. "
+        f"Measurements: {', '.join(names)}.",
+        epilog="A block device that is in use is refused; one that holds anything is refused unless --destroy names it.",
+    )
+    parser.add_argument("measurement", metavar="MEASUREMENT", help="its name, or the path of its folder")
+    parser.add_argument(
+        "--target",
+        metavar="PATH",
+        action="append",
+        required=True,
+        help="block device, file (made and removed) or directory to measure on; twice for a case of two devices",
+    )
+    parser.add_argument("--strategy", metavar="NAME", action="append", default=[], help="default: before and after")
+    parser.add_argument(
+        "--case", metavar="NAME", action="append", default=[], help="default: those of the headline; `all` for all"
+    )
+    parser.add_argument("--repeat", metavar="N", type=_count, default=3, help="repetitions of each (default: 3)")
+    parser.add_argument("--label", metavar="TEXT", type=_label, default="", help="a name for the run")
+    parser.add_argument(
+        "--set", metavar="NAME=VALUE", action="append", type=_setting, default=[], help="set a variable of the job files"
+    )
+    parser.add_argument("--output", metavar="DIR", type=Path, help="the run's folder, new or empty")
+    parser.add_argument(
+        "--destroy",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="confirm that what this device holds may be lost: its serial number, WWN or name in /dev/disk/by-id "
+        "(a file: its full path)",
+    )
+    parser.add_argument("--time-limit", metavar="SECONDS", type=_seconds, help="end a repetition after that time")
+    parser.add_argument("--keep-going", action="store_true", help="go on after a failed repetition")
+    parser.add_argument("--dry-run", action="store_true", help="check everything, show what would be done, write nothing")
+    parser.add_argument("--demo", action="store_true", help="use the measurement's shortened variables")
+    parser.set_defaults(func=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Carry out `durabench run`."""
+    console = Console(stderr=True)
+    request = runner.Request(
+        measurement=args.measurement,
+        targets=args.target,
+        strategies=args.strategy,
+        cases=args.case,
+        repeat=args.repeat,
+        label=args.label,
+        settings=dict(args.set),
+        destroy=args.destroy,
+        output=args.output,
+        demo=args.demo,
+        keep_going=args.keep_going,
+        time_limit_s=args.time_limit,
+    )
+    with signals.caught() as stop:
+        plan = runner.plan(request)
+        if args.dry_run:
+            _show(plan, Console())
+            return Exit.OK
+        for note in (*plan.notes, *plan.warnings):
+            console.print(note, markup=False, highlight=False, soft_wrap=True)
+        try:
+            with Shown(console) as shown:
+                runner.execute(plan, shown, stop)
+        finally:
+            if plan.output.exists():
+                path = shlex.quote(str(plan.output))
+                console.print(f"results: {path}\nnext: durabench compare {path}", markup=False, highlight=False, soft_wrap=True)
+    return Exit.OK
+
+
+def _show(plan: runner.Plan, console: Console) -> None:
+    """Print the plan as text."""
+    lines = [f"measurement  {plan.measurement.name}: {plan.measurement.title}"]
+    lines += [f"target       {target.path} ({target.kind})" for target in plan.targets]
+    lines += [f"fio          {plan.environment.fio} {plan.environment.fio_path}"]
+    lines += [f"output       {plan.output}"]
+    lines += [f"variable     {name}={value}" for name, value in plan.values.items()]
+    lines += [f"note         {note}" for note in (*plan.notes, *plan.warnings)]
+    times = [plan.loads[repetition.case].runtime_s for repetition in plan.repetitions]
+    known = [time for time in times if time is not None]
+    lines += [f"time         {span(sum(known))}" + (" and what jobs take that end with their bytes" if len(known) < len(times) else "")]
+    lines += [f"repetition   {repetition.dir} (at most {span(plan.limit_s(repetition.case))})" for repetition in plan.repetitions]
+    console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is less than 1")
+    return number
+
+
+def _seconds(text: str) -> float:
+    number = float(text)
+    if not 1 <= number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is no number of seconds from 1 on")
+    return number
+
+
+def _label(text: str) -> str:
+    if "/" in text or not text.isprintable():
+        raise argparse.ArgumentTypeError("a label is part of a folder's name")
+    return text
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    return name, value

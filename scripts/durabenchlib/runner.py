@@ -1,0 +1,413 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Carries out a measurement: plans the repetitions, runs each under the observer, keeps everything about it in the run's folder.
+
+The plan is made first and reads only; nothing is written before the target was found fit. Strategies are interleaved within
+a case (A B B A …), so that a drift of the device or of the machine meets both alike.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import shlex
+import signal
+import statistics
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from . import __version__, environment, fiojson, formats, layout, measurement, signals, targets
+from .errors import Exit, Failure
+from .formats import Case, Environment, Measurement, Repetition, Run, Target
+from .measurement import Load
+
+# What a repetition may take beyond its run time: fio's start and end, and at this speed its files or their remainder.
+MARGIN_S = 60.0
+SLOW_BYTES_PER_S = 8 << 20
+# How long fio may take to end after it was told to.
+GRACE_S = 10
+
+
+class Progress(Protocol):
+    """Who is told how a run goes on. Times in seconds; `left_s` is None while there is nothing to reckon with."""
+
+    def begin(self, repetition: Repetition, total: int) -> None:
+        """A repetition begins."""
+
+    def tick(self, elapsed_s: float, left_s: float | None) -> None:
+        """It still runs; both times are for the whole run."""
+
+    def end(self, repetition: Repetition) -> None:
+        """It ended."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a person asks for: names and paths as they gave them. `notes` tell what the target can't show."""
+
+    measurement: str
+    targets: Sequence[str]
+    strategies: Sequence[str] = ()
+    cases: Sequence[str] = ()
+    repeat: int = 3
+    label: str = ""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    destroy: Sequence[str] = ()
+    output: Path | None = None
+    demo: bool = False
+    keep_going: bool = False
+    time_limit_s: float | None = None
+    notes: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What will be done. `values` are the measurement's variables, `loads` what each case asks of time and space, `notes` what
+    the targets can't show, `warnings` what will be written over."""
+
+    request: Request
+    measurement: Measurement
+    folder: Path
+    output: Path
+    targets: list[Target]
+    environment: Environment
+    cases: list[Case]
+    values: dict[str, str]
+    repetitions: list[Repetition]
+    loads: dict[str, Load]
+    notes: list[str]
+    warnings: list[str]
+
+    def limit_s(self, case: str) -> float:
+        """Seconds after which a repetition is taken to hang."""
+        if self.request.time_limit_s is not None:
+            return self.request.time_limit_s
+        load = self.loads[case]
+        on_files = any(target.kind in ("file", "directory") for target in self.targets)
+        layout_bytes = load.footprint_bytes if on_files else 0
+        written = layout_bytes if load.runtime_s is not None else load.io_bytes
+        return (load.runtime_s or 0.0) + MARGIN_S + written / SLOW_BYTES_PER_S
+
+    def case(self, name: str) -> Case:
+        """The case of a name."""
+        return next(case for case in self.cases if case.name == name)
+
+
+def plan(request: Request) -> Plan:
+    """Read and check everything; refuses the target if it must not be written over. Writes nothing."""
+    found, folder = measurement.find(request.measurement)
+    about = environment.collect()
+    layout.observer()
+    file_bytes = measurement.parse_size(found.file_size or "0")
+    chosen = [targets.find(path, found.targets, file_bytes) for path in request.targets]
+    if len({target.resolved for target in chosen}) < len(chosen):
+        raise Failure(Exit.USAGE, f"{request.targets[0]} is given twice as target")
+    cases, notes = _fitting_cases(found, request, chosen)
+    values = measurement.variables(
+        found,
+        request.settings,
+        demo=request.demo,
+        memory_bytes=about.memory_bytes,
+        target_bytes=min(target.size_bytes or 0 for target in chosen),
+    )
+    output = request.output or _default_output(found, request)
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise Failure(Exit.USAGE, f"{output} is there already and not empty; a run is never written over")
+    made = Plan(
+        request=request,
+        measurement=found,
+        folder=folder,
+        output=output.absolute(),
+        targets=chosen,
+        environment=about,
+        cases=cases,
+        values=values,
+        repetitions=_interleave(found, cases, request),
+        loads={},
+        notes=[*request.notes, *notes],
+        warnings=[],
+    )
+    paths = [target.resolved for target in chosen]
+    for repetition in made.repetitions:
+        job = _render(made, repetition, paths, _planned_files(made, repetition.case))
+        made.loads.setdefault(repetition.case, measurement.load_of(job))
+    footprint = max(load.footprint_bytes for load in made.loads.values())
+    for target, confirmed in zip(chosen, targets.confirmed(chosen, request.destroy), strict=True):
+        made.warnings.append(targets.guard(target, confirmed, footprint))
+    return made
+
+
+def execute(made: Plan, progress: Progress, stop: signals.Stop) -> Run:
+    """Carry the plan out. Raises what ended it early, after the manifest tells so."""
+    request = made.request
+    run = Run(
+        durabench=__version__,
+        measurement=made.measurement.name,
+        label=request.label,
+        created=environment.now(),
+        status="running",
+        target=made.targets[0],
+        target2=made.targets[1] if len(made.targets) > 1 else None,
+        environment=made.environment,
+        cases=[case.name for case in made.cases],
+        strategies=list(dict.fromkeys(repetition.strategy for repetition in made.repetitions)),
+        variables=made.values,
+        repeat=request.repeat,
+        repetitions=made.repetitions,
+        demo=request.demo,
+        notes=made.notes,
+    )
+    try:
+        made.output.mkdir(parents=True, exist_ok=True)
+        _save(made, run)
+    except OSError as error:
+        raise Failure(Exit.USAGE, f"{made.output}: {error.strerror}") from None
+    signals.adopt_orphans()
+    try:
+        with contextlib.ExitStack() as stack:
+            paths = [stack.enter_context(targets.held(target)) for target in made.targets]
+            _carry_out(made, run, paths, progress, stop)
+    except BaseException as error:
+        run.status = "partial" if stop else "failed"
+        run.reason = str(error) or type(error).__name__
+        _save(made, run)
+        raise
+    _save(made, run)
+    return run
+
+
+def _carry_out(made: Plan, run: Run, paths: Sequence[str], progress: Progress, stop: signals.Stop) -> None:
+    files: dict[str, dict[str, str]] = {}
+    clock = _Clock(made)
+    failed: Repetition | None = None
+    for repetition in run.repetitions:
+        if stop:
+            raise stop.failure()
+        if repetition.case not in files:
+            files[repetition.case] = _generate(made, repetition.case, paths)
+        progress.begin(repetition, len(run.repetitions))
+        job = _render(made, repetition, paths, files[repetition.case])
+        _repeat(made, repetition, job, stop, functools.partial(clock.tick, progress, repetition))
+        clock.end(repetition)
+        _save(made, run)
+        progress.end(repetition)
+        if repetition.status == "failed":
+            failed = failed or repetition
+            if not made.request.keep_going:
+                break
+    if stop:
+        raise stop.failure()
+    if failed:
+        raise Failure(Exit.FAILED, f"{failed.dir}: {failed.reason}")
+    run.status = "complete"
+
+
+def _repeat(
+    made: Plan, repetition: Repetition, job: str, stop: signals.Stop, tick: Callable[[float], None]
+) -> None:
+    """Run fio once and fill the repetition in; calls `tick` with the seconds it has run now and then."""
+    folder = made.output / repetition.dir
+    folder.mkdir()
+    formats.write_text(folder / "job.fio", job)
+    limit_s = made.limit_s(repetition.case)
+    command = _command(made, folder, limit_s)
+    own = {"DURABENCH_ENGINES": made.environment.engines, "LC_ALL": "C"}
+    formats.write_json(folder / "command.json", {"command": command, "environment": own})
+    if made.measurement.drop_caches:
+        _drop_caches()
+    repetition.started = environment.now()
+    start = time.monotonic()
+    others = signals.children()
+    with open(folder / "stderr.txt", "wb") as stderr:
+        # Its own session, so that Ctrl-C reaches this process alone, which then ends the command in order.
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=stderr,
+            stderr=stderr,
+            cwd=folder,
+            env={**os.environ, **own},
+            start_new_session=True,
+        )
+        try:
+            while not stop and not signals.wait(process, 0.5):
+                tick(time.monotonic() - start)
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+                signals.wait(process, 2 * GRACE_S)
+        finally:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+            signals.end_children(spare=others)
+    repetition.elapsed_s = round(time.monotonic() - start, 3)
+    repetition.exit_status = process.returncode
+    if stop:
+        repetition.status, repetition.reason = "interrupted", str(stop.failure())
+        return
+    repetition.reason = _reason(made, folder, process.returncode, limit_s)
+    repetition.status = "failed" if repetition.reason else "ok"
+
+
+def _command(made: Plan, folder: Path, limit_s: float) -> list[str]:
+    observe = [str(layout.observer()), "--die-with-parent"]
+    for target in made.targets:
+        observe += ["-d", target.device] if target.device else []
+    observe += ["-i", "100ms", "-o", str(folder / "samples.jsonl"), "-j", str(folder / "observe.json")]
+    limit = ["timeout", f"--kill-after={GRACE_S}", f"{max(limit_s, 1.0):.0f}"]
+    fio = [made.environment.fio_path, "--output-format=json+", f"--output={folder / 'fio.json'}", str(folder / "job.fio")]
+    return [*observe, "--", *limit, *fio]
+
+
+def _reason(made: Plan, folder: Path, status: int, limit_s: float) -> str | None:
+    """Why a repetition failed, in fio's or the engine's own words where they have some; None if it did not."""
+    if status in (124, 137, -signal.SIGKILL):
+        return (
+            f"ended after {limit_s:.0f} s, its time limit: it hangs, or the target is too slow for it; "
+            "--time-limit SECONDS gives it longer"
+        )
+    try:
+        document = fiojson.read(folder / "fio.json")
+    except Failure as error:
+        return _last_words(made, folder, []) or str(error)
+    errors = document.errors()
+    if status == 0 and not errors:
+        return None
+    return _last_words(made, folder, document.messages) or "; ".join(errors) or f"exit status {status}"
+
+
+def _last_words(made: Plan, folder: Path, messages: Sequence[str]) -> str | None:
+    """The first line by the engine, else the first by fio, of what a repetition had to say."""
+    said = (folder / "stderr.txt").read_text(encoding="utf-8", errors="replace").splitlines()
+    for prefix in (f"{made.measurement.engine}: ", "fio: "):
+        for line in (*said, *messages):
+            if line.startswith(prefix):
+                return line.strip()
+    return None
+
+
+def _render(made: Plan, repetition: Repetition, paths: Sequence[str], files: Mapping[str, str]) -> str:
+    case = made.case(repetition.case)
+    folder = made.output / repetition.dir
+    values = {
+        **_case_values(made, case, [targets.escape(path) for path in paths]),
+        **files,
+        "STRATEGY": repetition.strategy,
+        "COUNTERS": str(folder / "counters.jsonl"),
+        "OUTPUT": str(folder),
+    }
+    source = made.folder / case.job
+    return measurement.render(source.read_text(encoding="utf-8"), values, source)
+
+
+def _case_values(made: Plan, case: Case, paths: Sequence[str]) -> dict[str, str]:
+    """Variables that do not depend on the repetition; a person's own settings stand above the case's."""
+    given = {"TARGET": paths[0], "DURABENCH_ENGINES": made.environment.engines}
+    if len(paths) > 1:
+        given["TARGET2"] = paths[1]
+    return {**made.values, **case.set, **made.request.settings, **given}
+
+
+def _planned_files(made: Plan, case: str) -> dict[str, str]:
+    return {name: str(made.output / f"{case}-{name.lower()}") for name in made.case(case).generate}
+
+
+def _generate(made: Plan, name: str, paths: Sequence[str]) -> dict[str, str]:
+    """Make the files that a case generates, in the run's folder; their paths by variable."""
+    case = made.case(name)
+    files = _planned_files(made, name)
+    values = _case_values(made, case, paths)
+    for variable, words in case.generate.items():
+        source = f"{made.folder / 'measurement.toml'}: {name}: {variable}"
+        command = [measurement.substitute(word, values, source) for word in words]
+        try:
+            done = subprocess.run(command, cwd=made.folder, capture_output=True, text=True, check=False)
+        except OSError as error:
+            raise Failure(Exit.INPUT, f"{source}: {command[0]}: {error.strerror}") from None
+        if done.returncode:
+            raise Failure(Exit.REFUSED, done.stderr.strip() or f"{shlex.join(command)} failed")
+        formats.write_text(Path(files[variable]), done.stdout)
+    return files
+
+
+def _fitting_cases(found: Measurement, request: Request, chosen: Sequence[Target]) -> tuple[list[Case], list[str]]:
+    """The cases to run and notes on those left out. A case that was asked for by name must fit the targets; of the others
+    those that do are taken."""
+    cases, notes = [], []
+    for case in measurement.choose_cases(found, request.cases):
+        obstacle = _obstacle(case, chosen)
+        if not obstacle:
+            cases.append(case)
+        elif case.name in request.cases:
+            raise Failure(Exit.REFUSED, f"case {case.name} {obstacle}")
+        else:
+            notes.append(f"case {case.name} was left out: it {obstacle}")
+    if not cases:
+        raise Failure(Exit.REFUSED, "; ".join(notes))
+    needed = max(case.devices for case in cases)
+    if needed < len(chosen):
+        raise Failure(Exit.USAGE, f"{len(chosen)} targets were given, but the cases take {needed}")
+    return cases, notes
+
+
+def _obstacle(case: Case, chosen: Sequence[Target]) -> str | None:
+    if case.devices > len(chosen):
+        return f"needs {case.devices} targets (--target once for each)"
+    for target in chosen:
+        if case.targets is not None and target.kind not in case.targets:
+            return f"takes {' or '.join(case.targets)}, and {target.path} is {target.kind}"
+    return None
+
+
+def _interleave(found: Measurement, cases: Sequence[Case], request: Request) -> list[Repetition]:
+    repetitions: list[Repetition] = []
+    for case in cases:
+        strategies = measurement.choose_strategies(found, case, request.strategies)
+        for number in range(1, request.repeat + 1):
+            for strategy in strategies if number % 2 else reversed(strategies):
+                order = len(repetitions) + 1
+                name = f"{order:03d}-{case.name}-{strategy}-{number}"
+                repetitions.append(Repetition(order, case.name, strategy, number, name))
+    return repetitions
+
+
+def _default_output(found: Measurement, request: Request) -> Path:
+    stamp = environment.now().replace("-", "").replace(":", "")
+    return layout.results() / "-".join(part for part in (found.name, request.label, stamp) if part)
+
+
+def _drop_caches() -> None:
+    os.sync()
+    with contextlib.suppress(PermissionError):
+        Path("/proc/sys/vm/drop_caches").write_text("1", encoding="ascii")
+
+
+def _save(made: Plan, run: Run) -> None:
+    formats.write_json(made.output / "run.json", run)
+
+
+class _Clock:
+    """Reckons how long the rest of a run takes: from repetitions of the same case, else from what its job file says."""
+
+    def __init__(self, made: Plan) -> None:
+        self._made = made
+        self._start = time.monotonic()
+        self._took: dict[str, list[float]] = {}
+
+    def end(self, repetition: Repetition) -> None:
+        self._took.setdefault(repetition.case, []).append(repetition.elapsed_s or 0.0)
+
+    def tick(self, progress: Progress, repetition: Repetition, elapsed_s: float) -> None:
+        rest = [self._expected_s(each.case) for each in self._made.repetitions[repetition.order - 1 :]]
+        known = [each for each in rest if each is not None]
+        left_s = max(known[0] - elapsed_s, 0.0) + sum(known[1:]) if len(known) == len(rest) else None
+        progress.tick(time.monotonic() - self._start, left_s)
+
+    def _expected_s(self, case: str) -> float | None:
+        if case in self._took:
+            return statistics.fmean(self._took[case])
+        return self._made.loads[case].runtime_s

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Signals that stop a measurement, and processes that must not outlive it."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+
+from .errors import Exit, Failure
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+class Stop:
+    """Whether a person or the system asked to stop. The signal is only noted; who waits looks here, so that nothing is torn
+    apart half done."""
+
+    def __init__(self) -> None:
+        self.signal: int | None = None
+
+    def __bool__(self) -> bool:
+        return self.signal is not None
+
+    def note(self, number: int, _frame: FrameType | None = None) -> None:
+        """Handler of the signals."""
+        self.signal = self.signal or number
+
+    def failure(self) -> Failure:
+        """The end of a command that was asked to stop."""
+        name = signal.Signals(self.signal or signal.SIGTERM).name
+        return Failure(Exit.SIGINT if self.signal == signal.SIGINT else Exit.SIGTERM, f"stopped by {name}")
+
+
+@contextlib.contextmanager
+def caught() -> Iterator[Stop]:
+    """Note SIGINT, SIGTERM and SIGHUP instead of dying by them."""
+    stop = Stop()
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, stop.note) for number in numbers}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def die_with_parent(number: int) -> None:
+    """Ask the kernel to send this process a signal when its parent dies."""
+    _prctl(_PR_SET_PDEATHSIG, number)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of every descendant whose own parent dies, so that `end_children` finds it. fio's jobs are in sessions
+    of their own: a signal to the process group does not reach them, and they outlive a fio that is killed."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def children() -> set[int]:
+    """Process numbers of all children of this process."""
+    return {int(pid) for pid in Path("/proc/thread-self/children").read_text(encoding="ascii").split()}
+
+
+def end_children(spare: set[int]) -> None:
+    """Kill and reap all children of this process but those to spare, adopted ones too, until there are none."""
+    while left := children() - spare:
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        for pid in left:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)
+
+
+def wait(process: subprocess.Popen[bytes], seconds: float) -> bool:
+    """Wait for a process to end, `seconds` at most; whether it has."""
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
+def _prctl(option: int, value: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(option, value, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "prctl")
