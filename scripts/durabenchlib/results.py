@@ -176,12 +176,18 @@ class Repetition:
         return _read_samples(path, self.observed) if path.exists() else None
 
     def bandwidth(self, direction: str) -> tuple[np.ndarray, np.ndarray]:
-        """Bandwidth of all jobs together each second, from fio's averaged logs: time in s, MiB/s. Empty without logs."""
-        if not any(fiojson.is_on(each.options, "log_avg_msec") for each in self.fio.jobs):
+        """Bandwidth of all jobs together over time, from fio's averaged logs: ends of their intervals in s, MiB/s. Empty
+        without such logs."""
+        options = next((each.options for each in self.fio.jobs if fiojson.is_on(each.options, "log_avg_msec")), None)
+        if options is None:
             return np.array([]), np.array([])
-        both = any(each.options.get("log_window_value") == "both" for each in self.fio.jobs)
         found = [path for path in sorted(self.folder.glob("*.log")) if logs.kind(path) == "bw"]
-        return logs.joint_bandwidth(logs.read(path, both).only(direction) for path in found)
+        both = options.get("log_window_value") == "both"
+        if not options["log_avg_msec"].isdecimal():
+            text = options["log_avg_msec"]
+            raise Failure(Exit.INPUT, f"{self.folder / 'fio.json'}: log_avg_msec is {text!r}, not whole milliseconds")
+        interval_s = int(options["log_avg_msec"]) / 1000
+        return logs.joint_bandwidth((logs.read(path, both).only(direction) for path in found), interval_s)
 
     def _jobs(self, name: str | None) -> list[fiojson.Job]:
         return [each for each in self.fio.jobs if name is None or each.name == name]

@@ -55,19 +55,19 @@ class Row:
 
 def number(value: float | None) -> str:
     """Four significant digits, without exponent."""
-    if value is None:
-        return "-"
-    if value == 0 or not math.isfinite(value):
-        return f"{value:.0f}"
-    return f"{value:.{min(max(3 - math.floor(math.log10(abs(value))), 0), 4)}f}"
+    return "-" if value is None else _significant(value, 4)
 
 
 def ratio(value: float | None) -> str:
     """A ratio with three significant digits."""
-    if value is None:
-        return "-"
-    digits = min(max(2 - math.floor(math.log10(value)), 0), 4) if value > 0 else 0
-    return f"{value:.{digits}f}x"
+    return "-" if value is None else _significant(value, 3) + "x"
+
+
+def _significant(value: float, digits: int) -> str:
+    if value == 0 or not math.isfinite(value):
+        return f"{value:.0f}"
+    magnitude = int(f"{value:.{digits - 1}e}".partition("e")[2])
+    return f"{value:.{min(max(digits - 1 - magnitude, 0), 4)}f}"
 
 
 def overlap(metric: MetricComparison) -> bool:

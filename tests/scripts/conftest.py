@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What the tests of the command share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import sample_run
+from durabenchlib import layout
+
+
+@pytest.fixture
+def sample_measurement(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The measurement `sample` (tests/scripts/sample_run.py) is the only one there is; its folder."""
+    folder = tmp_path_factory.mktemp("library")
+    (folder / "jobs/sample").mkdir(parents=True)
+    (folder / "jobs/sample/measurement.toml").write_text(sample_run.MEASUREMENT)
+    (folder / "jobs/sample/seq.fio").write_text("[seq]\n")
+    (folder / "published").mkdir()
+    (folder / "published/sample.toml").write_text(sample_run.PUBLISHED)
+    monkeypatch.setattr(layout, "jobs", lambda: folder / "jobs")
+    monkeypatch.setattr(layout, "published", lambda: folder / "published")
+    return folder / "jobs/sample"
