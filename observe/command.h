@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The command that is observed: starting it, passing signals on to it, and
+ * ending as it ended.
+ */
+#ifndef DURABENCH_COMMAND_H
+#define DURABENCH_COMMAND_H
+
+#include <signal.h>
+#include <stdbool.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/types.h>
+
+struct command {
+	pid_t pid;
+	bool ended;
+	int status;		/* of wait(2), once it has ended */
+	struct rusage usage;	/* likewise */
+};
+
+/*
+ * Block the signals that are passed on, those that would end the observer
+ * before its results are written, and SIGCHLD; @old is the mask before.
+ * Returns a signalfd(2) descriptor or -errno.
+ */
+int command_signals(sigset_t *old);
+
+/*
+ * Run @argv with the signal mask @mask; it gets SIGTERM if the observer dies.
+ * Returns 0, -errno if it could not be tried, or a positive errno if it could
+ * not be executed.
+ */
+int command_start(struct command *c, char **argv, const sigset_t *mask);
+
+/* Act on a signal: notice the command's end, or pass the signal on. */
+void command_signal(struct command *c, const struct signalfd_siginfo *si);
+
+/* Exit with the command's status, or die of the signal it died of. */
+void command_exit_alike(const struct command *c) __attribute__((noreturn));
+
+#endif
