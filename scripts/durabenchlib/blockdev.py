@@ -17,6 +17,9 @@ from .errors import Exit, Failure
 _BY_ID = Path("/dev/disk/by-id")
 _SYS = Path("/sys/dev/block")
 
+# Partition tables as libblkid calls them.
+_TABLES = ("dos", "gpt", "PMBR", "mac", "bsd", "sgi", "sun", "atari", "solaris_x86", "unixware", "ultrix")
+
 
 @dataclass(frozen=True)
 class Mount:
@@ -38,19 +41,21 @@ class Signature:
     label: str
 
     def __str__(self) -> str:
-        return f"{self.type} {self.label!r} on {self.device}" if self.label else f"{self.type} on {self.device}"
+        what = f"a {self.type} partition table" if self.type in _TABLES else self.type
+        return f"{what} {self.label!r} on {self.device}" if self.label else f"{what} on {self.device}"
 
 
 class BlockDevice:
-    """A block device by its number. `name` is the kernel's (`sda1`), `disk` that of the whole disk (`sda`)."""
+    """A block device by its number, and a path to open it by (default: the kernel's). `name` is the kernel's (`sda1`), `disk` the
+    sysfs folder of the whole disk."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, path: str | None = None) -> None:
         self.number = f"{os.major(number)}:{os.minor(number)}"
         self.sys = (_SYS / self.number).resolve()
         self.name = self.sys.name
         self.partition = (self.sys / "partition").exists()
         self.disk = self.sys.parent if self.partition else self.sys
-        self.path = f"/dev/{self.name}"
+        self.path = path or "/dev/" + self.name.replace("!", "/")
 
     def attribute(self, name: str) -> str | None:
         """Text of a sysfs attribute of the device, or of its disk for those that partitions share (`queue/…`)."""
@@ -122,9 +127,7 @@ class BlockDevice:
         """What libblkid finds on the device and on its partitions."""
         found = []
         for device in (self, *self.partitions()):
-            answer = _json("wipefs", "--no-act", "--json", device.path)
-            for each in answer.get("signatures", []):
-                # A file system may have several magic numbers (ext4 and its backups are one signature).
+            for each in _json("wipefs", "--no-act", "--json", device.path, must=True).get("signatures", []):
                 found.append(Signature(device.name, each["type"], each.get("label") or ""))
         return list(dict.fromkeys(found))
 
@@ -149,7 +152,7 @@ def loop_users(path: Path) -> Iterator[str]:
         backing = Path(_read(attribute) or "")
         try:
             if backing.is_absolute() and backing.samefile(path):
-                yield f"{path} is the file behind {attribute.parent.parent.name}"
+                yield f"{path} is behind {attribute.parent.parent.name}"
         except OSError:
             continue
 
@@ -219,11 +222,13 @@ def _read(path: Path) -> str | None:
         return None
 
 
-def _json(*command: str) -> dict[str, Any]:
-    """Answer of a util-linux program; empty if it has none (findmnt of a path on no mount)."""
+def _json(*command: str, must: bool = False) -> dict[str, Any]:
+    """Answer of a util-linux program. Empty if it has none (findmnt of a path on no mount), unless it must succeed."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     except FileNotFoundError:
         raise Failure(Exit.MISSING, f"{command[0]} is not there: install the package util-linux") from None
+    if must and done.returncode:
+        raise Failure(Exit.REFUSED, f"{done.stderr.strip() or command[0] + ' failed'}. Nothing was written.")
     answer = json.loads(done.stdout) if done.stdout.strip() else {}
     return answer if isinstance(answer, dict) else {}

@@ -41,17 +41,18 @@ def find(path: str, kinds: Sequence[TargetKind], file_bytes: int = 0) -> Target:
         raise _refused(f"{path} is {_KINDS[kind]}; this measurement takes {wanted}")
     target = Target(kind=kind, path=path, resolved=str(resolved))
     if kind in ("block", "dm"):
-        device: BlockDevice | None = BlockDevice(resolved.stat().st_rdev)
-        target.size_bytes = device.size_bytes if device else None
-    else:
-        folder = _folder(target)
-        device = blockdev.device_of(folder)
-        target.size_bytes = shutil.disk_usage(folder).free if kind == "directory" else _size(resolved) or file_bytes
-        target.filesystem = blockdev.filesystem_of(folder)
-        mount = blockdev.mount_of(folder)
-        target.mount_options = mount.options if mount else None
-    if device:
+        device = _device(target)
+        target.size_bytes = device.size_bytes
         _describe(target, device)
+        return target
+    folder = _folder(target)
+    target.size_bytes = shutil.disk_usage(folder).free if kind == "directory" else _size(resolved) or file_bytes
+    target.filesystem = blockdev.filesystem_of(folder)
+    mount = blockdev.mount_of(folder)
+    target.mount_options = mount.options if mount else None
+    below = blockdev.device_of(folder)
+    if below:
+        _describe(target, below)
     return target
 
 
@@ -170,7 +171,7 @@ def _describe(target: Target, device: BlockDevice) -> None:
 
 
 def _guard_device(target: Target, confirmed: bool) -> str:
-    device = BlockDevice(os.stat(target.resolved).st_rdev)
+    device = _device(target)
     path = target.path
     if device.integer("ro"):
         raise _refused(f"{path} is read-only")
@@ -205,6 +206,10 @@ def _guard_directory(target: Target) -> str:
     return f"files are made in a fresh folder in {target.path} and removed at the end"
 
 
+def _device(target: Target) -> BlockDevice:
+    return BlockDevice(os.stat(target.resolved).st_rdev, target.resolved)
+
+
 def _folder(target: Target) -> Path:
     """The folder that the files of a file or directory target are in."""
     return Path(target.resolved) if target.kind == "directory" else Path(target.resolved).parent
@@ -232,7 +237,7 @@ def _open_exclusive(target: Target) -> int:
 def _names(target: Target) -> list[str]:
     """Names that confirm a target; a file's is its full path, a directory has none as nothing in it is written over."""
     if target.kind in ("block", "dm"):
-        return BlockDevice(os.stat(target.resolved).st_rdev).names()
+        return _device(target).names()
     return [target.resolved] if target.kind == "file" else []
 
 

@@ -176,7 +176,10 @@ def test_swap(loop_device) -> None:
 def test_read_only(loop_device) -> None:
     device = loop_device("64M")
     subprocess.run(["blockdev", "--setro", device], check=True)
-    assert "read-only" in refusal(device)
+    try:
+        assert "read-only" in refusal(device, str(backing_of(device)))
+    finally:
+        subprocess.run(["blockdev", "--setrw", device], check=True)
 
 
 def test_partition_table_and_what_is_in_it(partitioned: str) -> None:
