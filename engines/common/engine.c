@@ -36,6 +36,19 @@ void engine_error(const struct engine_job *j, const struct thread_data *td,
 		dprintf(STDERR_FILENO, "fio-%s: %s\n", j->engine, msg);
 }
 
+int engine_check_layout(const struct thread_data *td,
+			const struct ioengine_ops *ops)
+{
+	const struct engine_job j = { .engine = ops->name };
+
+	if (td->io_ops == ops)
+		return 0;
+	engine_error(&j, NULL,
+		     "not built for this fio: struct thread_data differs from the headers of %s; rebuild the engines (make)",
+		     DURABENCH_FIO_VERSION);
+	return EINVAL;
+}
+
 int engine_job_init(struct engine_job *j, struct thread_data *td,
 		    const struct ioengine_ops *ops, const char *strategy,
 		    const char *counters, unsigned int max_depth)
@@ -44,16 +57,9 @@ int engine_job_init(struct engine_job *j, struct thread_data *td,
 	j->strategy = strategy;
 	j->counters_fd = -1;
 
-	/*
-	 * The guard proved thread_options; this proves the rest of
-	 * thread_data up to io_ops. It must come before any use of td->o.
-	 */
-	if (td->io_ops != ops) {
-		engine_error(j, NULL,
-			     "not built for this fio: struct thread_data differs from the headers of %s; rebuild the engines (make)",
-			     DURABENCH_FIO_VERSION);
+	/* Before any use of td->o. */
+	if (engine_check_layout(td, ops))
 		return EINVAL;
-	}
 
 	if (td_trim(td)) {
 		engine_error(j, td,

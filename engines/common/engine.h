@@ -54,6 +54,14 @@ struct engine_job {
 bool engine_guard(const char *engine);
 
 /*
+ * Prove the rest of thread_data's layout up to io_ops. Whichever hook fio calls
+ * first must do so before it uses @td; engine_job_init() does it for ->init().
+ * Returns 0, or EINVAL after one message.
+ */
+int engine_check_layout(const struct thread_data *td,
+			const struct ioengine_ops *ops);
+
+/*
  * Set up @j and check what all engines refuse alike: a thread_data of another
  * layout, trims, offloaded submission, sync= beside strategy=, a depth above
  * @max_depth (0: any), a counters file that can't be opened.

@@ -41,6 +41,7 @@ static const struct offset offsets[] = {
 	OFFSET("size",			size),
 	OFFSET("nrfiles",		nr_files),
 	OFFSET("direct",		odirect),
+	OFFSET("invalidate",		invalidate_cache),
 	OFFSET("create_serialize",	create_serialize),
 	OFFSET("create_on_open",	create_on_open),
 	OFFSET("sync",			sync_io),
@@ -57,6 +58,7 @@ static const struct offset offsets[] = {
 	OFFSET("latency_run",		latency_run),
 	OFFSET("replay_skip",		replay_skip),
 	OFFSET("allow_file_create",	allow_create),
+	OFFSET("allow_mounted_write",	allow_mounted_write),
 	OFFSET("log_prio",		log_prio),
 };
 
