@@ -1,0 +1,529 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * dm-linear-flush: what a flush costs when a table of linear targets lies
+ * between the file system and the disk.
+ *
+ * An fdatasync(2) on a device-mapper device writes back the page cache of that
+ * device, then sends an empty flush bio down the table. Linux up to 6.10 sends
+ * one to every target, all at once (drivers/md/dm.c, __send_empty_flush()), so
+ * that a device which maps a thousand extents of one disk flushes that disk a
+ * thousand times. Since 6.11 it sends one to every device of the table, if all
+ * targets say that they can do with that; linear and stripe do.
+ *
+ * Writes are buffered, fio's fdatasync= or fsync= asks for the flushes, and
+ * each strategy is one way of doing them, whatever the kernel:
+ *
+ *   kernel      fdatasync(2) on the device-mapper device: the kernel's own way
+ *   per-target  write back, then one flush to the device below for every
+ *               target of the table, concurrently
+ *   per-device  write back, then one flush for every device below
+ *
+ * The table is the live one of a device-mapper device, or comes from table=.
+ * That one is mapped here, by splitting the I/O at the borders of targets, so
+ * it needs no device-mapper, no root, and maps regular files as well.
+ *
+ * A flush is an fsync of the device below, by io_uring where there are several.
+ * It blocks, so io_uring hands it to a pool of kernel threads, which stand for
+ * the requests that the block layer would have in flight. It also writes back
+ * what other jobs have dirtied in the device's page cache meanwhile, which an
+ * empty flush bio does not.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/engine.h"
+#include "common/uring.h"
+#include "lib/mountcheck.h"
+#include "linear-table.h"
+#include "live-table.h"
+
+/* Flushes in flight, of a job: about what the request queue of a disk holds. */
+#define FLUSH_THREADS	64
+/* Flushes submitted at once; longer tables take several rounds. */
+#define MAX_BATCH	4096
+
+enum strategy {
+	KERNEL = 1,
+	PER_TARGET,
+	PER_DEVICE,
+};
+
+static const char *const strategies[] = {
+	[KERNEL]	= "kernel",
+	[PER_TARGET]	= "per-target",
+	[PER_DEVICE]	= "per-device",
+};
+
+struct dm_options {
+	void *pad;		/* fio keeps td here */
+	unsigned int strategy;
+	char *table;
+	char *counters;
+};
+
+static struct fio_option options[] = {
+	{
+		.name	= "strategy",
+		.lname	= "Strategy",
+		.type	= FIO_OPT_STR,
+		.off1	= offsetof(struct dm_options, strategy),
+		.help	= "How fdatasync= and fsync= flush the devices below the table",
+		.def	= "kernel",
+		.posval	= {
+			{ .ival = "kernel", .oval = KERNEL,
+			  .help = "fdatasync(2) on the device-mapper device: the kernel's own way (<= 6.10: a flush a target; >= 6.11: a flush a device)" },
+			{ .ival = "per-target", .oval = PER_TARGET,
+			  .help = "write back, then one concurrent flush for every target of the table" },
+			{ .ival = "per-device", .oval = PER_DEVICE,
+			  .help = "write back, then one flush for every device of the table" },
+		},
+		.category = FIO_OPT_C_ENGINE,
+		.group	= FIO_OPT_G_INVALID,
+	},
+	{
+		.name	= "table",
+		.lname	= "Table",
+		.type	= FIO_OPT_STR_STORE,
+		.off1	= offsetof(struct dm_options, table),
+		.help	= "Table in dmsetup's format, mapped by the engine: lines of \"start length linear device offset\" (or \"start length zero\"), numbers in sectors of 512 bytes, device a block device or regular file by path, or major:minor; filename= then only names the mapped device",
+		.category = FIO_OPT_C_ENGINE,
+		.group	= FIO_OPT_G_INVALID,
+	},
+	ENGINE_COUNTERS_OPTION(struct dm_options, counters),
+	{ .name	= NULL },
+};
+
+struct dm_job {
+	struct engine_job job;
+	enum strategy strategy;
+	bool mapped;			/* I/O goes by the table */
+	struct linear_table table;	/* but for strategy=kernel */
+	int *flush_fds;			/* one for each flush of a sync */
+	unsigned int nr_flushes;
+	struct io_uring ring;
+	unsigned int batch;		/* flushes submitted at once */
+};
+
+static struct ioengine_ops dm_linear_flush;
+
+static const char *table_option(const struct thread_data *td)
+{
+	const struct dm_options *o = td->eo;
+
+	return o->table && *o->table ? o->table : NULL;
+}
+
+static int open_flags(const struct thread_data *td)
+{
+	return td->o.odirect ? O_DIRECT : 0;
+}
+
+/* Read and open the table of table=. Returns 0 or a positive errno. */
+static int load_table(const struct engine_job *j, const struct thread_data *td,
+		      struct linear_table *t, int flags)
+{
+	FILE *in;
+	int ret;
+
+	t->name = table_option(td);
+	in = fopen(t->name, "re");
+	if (!in) {
+		ret = -errno;
+		snprintf(t->error, sizeof(t->error), "table=%s: %s", t->name,
+			 strerror(-ret));
+	} else {
+		ret = linear_table_read(t, in);
+		fclose(in);
+		if (!ret)
+			ret = linear_table_open(t, flags);
+	}
+	/* The clones of a job (numjobs=) would all say the same. */
+	if (ret && !td->subjob_number)
+		engine_error(j, td, "%s", t->error);
+	return -ret;
+}
+
+/* As fio does for the devices that it knows of. */
+static int refuse_mounted(const struct engine_job *j,
+			  const struct thread_data *td,
+			  const struct linear_table *t)
+{
+	unsigned int i;
+
+	if (!td_write(td) || td->o.allow_mounted_write)
+		return 0;
+	for (i = 0; i < t->nr_devices; i++) {
+		if (!device_is_mounted(t->devices[i].path))
+			continue;
+		engine_error(j, td,
+			     "%s:%u: %s is mounted; unmount it, or set allow_mounted_write=1 to destroy its file system",
+			     t->name, t->devices[i].line, t->devices[i].path);
+		return EBUSY;
+	}
+	return 0;
+}
+
+/*
+ * With table= fio's file is a name for the mapped device. Make fio take it for
+ * a block device, even if there is a regular file of that name: then it is
+ * neither extended nor truncated nor removed. And make fio leave it alone: no
+ * invalidation, no hints, no disk statistics.
+ */
+static void claim_files(struct thread_data *td)
+{
+	struct fio_file *f;
+	unsigned int i;
+
+	for_each_file(td, f, i)
+		f->filetype = FIO_TYPE_BLOCK;
+	td->flags |= (unsigned long long)FIO_DISKLESSIO << TD_ENG_FLAG_SHIFT;
+}
+
+/*
+ * The first hook that fio calls, before any job runs, or with
+ * create_serialize=0 after ->init().
+ */
+static int dm_get_file_size(struct thread_data *td, struct fio_file *f)
+{
+	const struct engine_job j = { .engine = dm_linear_flush.name };
+	struct linear_table t = { 0 };
+	int ret;
+
+	if (engine_check_layout(td, &dm_linear_flush))
+		return 1;
+	if (!table_option(td))
+		return generic_get_file_size(td, f);
+
+	claim_files(td);
+	ret = load_table(&j, td, &t, O_RDONLY);
+	if (!ret)
+		ret = refuse_mounted(&j, td, &t);
+	if (ret) {
+		/* Not its own error: fio takes ENOENT for a file to be made. */
+		td_verror(td, EINVAL, "table");
+	} else {
+		f->real_file_size = t.size;
+		fio_file_set_size_known(f);
+	}
+	linear_table_free(&t);
+	return ret;
+}
+
+/* The table by which a sync flushes, and I/O is mapped if it is from table=. */
+static int init_table(struct dm_job *dj, struct thread_data *td)
+{
+	struct engine_job *j = &dj->job;
+	int ret;
+
+	if (dj->mapped)
+		claim_files(td);
+	if (dj->mapped && dj->strategy == KERNEL) {
+		engine_error(j, td,
+			     "strategy=kernel is about a table in the kernel; with table= take per-target or per-device, or name a device-mapper device in filename= and remove table=");
+		return EINVAL;
+	}
+	if (dj->strategy != KERNEL && td->o.nr_files > 1) {
+		engine_error(j, td,
+			     "strategy=%s is for one mapped device; give one filename=, and further devices to jobs of their own",
+			     j->strategy);
+		return EINVAL;
+	}
+
+	if (dj->mapped)
+		return load_table(j, td, &dj->table, open_flags(td) |
+				  (td_write(td) ? O_RDWR : O_RDONLY));
+
+	dj->table.name = td->files[0]->file_name;
+	ret = live_table_read(&dj->table);
+	if (!ret)
+		ret = linear_table_open(&dj->table, O_RDONLY);
+	if (ret)
+		engine_error(j, td, "strategy=%s: %s", j->strategy,
+			     dj->table.error);
+	return -ret;
+}
+
+/* List the flushes of a sync, and make a ring that takes them. */
+static int init_flushes(struct dm_job *dj, struct thread_data *td)
+{
+	unsigned int threads[2] = { FLUSH_THREADS, 0 }, i;
+	const struct linear_table *t = &dj->table;
+	int ret;
+
+	dj->flush_fds = calloc(dj->strategy == PER_TARGET ? t->nr_targets :
+			       t->nr_devices, sizeof(*dj->flush_fds));
+	if (!dj->flush_fds)
+		return ENOMEM;
+	if (dj->strategy == PER_DEVICE) {
+		for (i = 0; i < t->nr_devices; i++)
+			dj->flush_fds[dj->nr_flushes++] = t->devices[i].fd;
+	} else {
+		for (i = 0; i < t->nr_targets; i++) {
+			int d = t->targets[i].device;
+
+			if (d != LINEAR_NO_DEVICE)
+				dj->flush_fds[dj->nr_flushes++] =
+					t->devices[d].fd;
+		}
+	}
+
+	/* One is done by the job itself: it waits for no other. */
+	if (dj->nr_flushes == 1)
+		return 0;
+
+	dj->batch = min(dj->nr_flushes, (unsigned int)MAX_BATCH);
+	ret = uring_ring_init(&dj->ring, &dj->job, td, dj->batch);
+	if (ret)
+		return ret;
+	/* Linux before 5.15 can't be told, and has four a CPU. */
+	io_uring_register_iowq_max_workers(&dj->ring, threads);
+	return 0;
+}
+
+static void free_job(struct dm_job *dj)
+{
+	if (dj->ring.ring_fd >= 0)
+		io_uring_queue_exit(&dj->ring);
+	free(dj->flush_fds);
+	linear_table_free(&dj->table);
+	free(dj);
+}
+
+static int dm_init(struct thread_data *td)
+{
+	struct dm_options *o = td->eo;
+	struct dm_job *dj;
+	int ret;
+
+	dj = calloc(1, sizeof(*dj));
+	if (!dj)
+		return 1;
+	dj->strategy = o->strategy;
+	dj->ring.ring_fd = -1;
+
+	ret = engine_job_init(&dj->job, td, &dm_linear_flush,
+			      strategies[o->strategy], o->counters, 1);
+	if (ret)
+		goto free;
+
+	dj->mapped = table_option(td);
+	if (dj->mapped || dj->strategy != KERNEL) {
+		ret = init_table(dj, td);
+		if (!ret)
+			ret = init_flushes(dj, td);
+		if (ret)
+			goto abort;
+	}
+
+	td->io_ops_data = dj;
+	return 0;
+abort:
+	engine_job_abort(&dj->job);
+free:
+	free_job(dj);
+	td_verror(td, ret, "dm-linear-flush init");
+	return 1;
+}
+
+static void dm_cleanup(struct thread_data *td)
+{
+	struct dm_job *dj = td->io_ops_data;
+
+	/* Also called after an init that failed. */
+	if (!dj)
+		return;
+	engine_job_exit(&dj->job, td, NULL);
+	free_job(dj);
+	td->io_ops_data = NULL;
+}
+
+static int dm_open_file(struct thread_data *td, struct fio_file *f)
+{
+	struct dm_job *dj = td->io_ops_data;
+	unsigned int i;
+
+	/* Before ->init(): fio asks a device for its size. */
+	if (!dj)
+		return engine_open_file(NULL, td, f, 0);
+	if (!dj->mapped)
+		return engine_open_file(&dj->job, td, f, open_flags(td));
+
+	for (i = 0; td->o.invalidate_cache && i < dj->table.nr_devices; i++) {
+		struct linear_device *d = &dj->table.devices[i];
+
+		posix_fadvise(d->fd, d->start, d->end - d->start,
+			      POSIX_FADV_DONTNEED);
+	}
+	return 0;
+}
+
+static int dm_close_file(struct thread_data *td, struct fio_file *f)
+{
+	return table_option(td) ? 0 : engine_close_file(td, f);
+}
+
+/* One system call, at @done bytes into @io_u. Returns bytes or -errno. */
+static ssize_t transfer_piece(struct io_u *io_u, int fd, size_t done,
+			      size_t len, off_t pos)
+{
+	char *buf = (char *)io_u->xfer_buf + done;
+	ssize_t ret;
+
+	do {
+		if (io_u->ddir == DDIR_READ)
+			ret = pread(fd, buf, len, pos);
+		else
+			ret = pwrite(fd, buf, len, pos);
+	} while (ret < 0 && errno == EINTR);
+	return ret < 0 ? -errno : ret;
+}
+
+/*
+ * Transfer target by target. Returns bytes, as many as went well before an
+ * error (fio asks for the rest again, and gets it then), or -errno.
+ */
+static ssize_t transfer_mapped(const struct linear_table *t, struct io_u *io_u)
+{
+	const struct linear_target *target = linear_table_find(t, io_u->offset);
+	uint64_t size = io_u->xfer_buflen, done = 0, skip, len;
+	ssize_t ret;
+
+	for (; done < size; target++) {
+		skip = io_u->offset + done - target->start;
+		len = min(target->length - skip, size - done);
+		if (target->device == LINEAR_NO_DEVICE) {
+			if (io_u->ddir == DDIR_READ)
+				memset((char *)io_u->xfer_buf + done, 0, len);
+			done += len;
+			continue;
+		}
+		ret = transfer_piece(io_u, t->devices[target->device].fd, done,
+				     len, target->offset + skip);
+		if (ret < 0)
+			return done ? (ssize_t)done : ret;
+		done += ret;
+		if ((uint64_t)ret < len)
+			break;
+	}
+	return done;
+}
+
+/*
+ * Write back the page cache above the flushes. All devices are started before
+ * one is waited for, as for the one page cache of a device-mapper device.
+ */
+static int write_back(const struct dm_job *dj, const struct fio_file *f)
+{
+	const unsigned int flags[] = {
+		SYNC_FILE_RANGE_WRITE,
+		SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE |
+			SYNC_FILE_RANGE_WAIT_AFTER,
+	};
+	const struct linear_device *d = dj->table.devices;
+	unsigned int pass, i;
+
+	if (!dj->mapped)
+		return sync_file_range(f->fd, 0, 0, flags[1]) ? errno : 0;
+
+	for (pass = 0; pass < ARRAY_SIZE(flags); pass++)
+		for (i = 0; i < dj->table.nr_devices; i++)
+			if (sync_file_range(d[i].fd, d[i].start,
+					    d[i].end - d[i].start, flags[pass]))
+				return errno;
+	return 0;
+}
+
+/* Flush @fds concurrently. Returns 0 or the errno of the first that failed. */
+static int flush_batch(struct dm_job *dj, const int *fds, unsigned int nr,
+		       unsigned int fsync_flags)
+{
+	struct io_uring_cqe *cqe;
+	unsigned int i, head;
+	int ret, err = 0;
+
+	for (i = 0; i < nr; i++)
+		io_uring_prep_fsync(io_uring_get_sqe(&dj->ring), fds[i],
+				    fsync_flags);
+	do {
+		ret = io_uring_submit_and_wait(&dj->ring, nr);
+		if (ret < 0 && ret != -EINTR && ret != -EAGAIN)
+			return -ret;
+	} while (io_uring_cq_ready(&dj->ring) < nr);
+
+	io_uring_for_each_cqe(&dj->ring, head, cqe)
+		if (cqe->res < 0 && !err)
+			err = -cqe->res;
+	io_uring_cq_advance(&dj->ring, nr);
+	dj->job.flush_calls += nr;
+	return err;
+}
+
+static int flush_all(struct dm_job *dj, bool datasync)
+{
+	const int *fds = dj->flush_fds;
+	unsigned int done, nr;
+	int ret = 0;
+
+	if (dj->nr_flushes == 1) {
+		dj->job.flush_calls++;
+		return (datasync ? fdatasync(*fds) : fsync(*fds)) ? errno : 0;
+	}
+
+	for (done = 0; !ret && done < dj->nr_flushes; done += nr) {
+		nr = min(dj->batch, dj->nr_flushes - done);
+		ret = flush_batch(dj, fds + done, nr,
+				  datasync ? IORING_FSYNC_DATASYNC : 0);
+	}
+	return ret;
+}
+
+static int sync_by_table(struct dm_job *dj, const struct io_u *io_u)
+{
+	int ret = write_back(dj, io_u->file);
+
+	if (!ret)
+		ret = flush_all(dj, io_u->ddir == DDIR_DATASYNC);
+	if (!ret)
+		dj->job.syncs++;
+	return ret;
+}
+
+static enum fio_q_status dm_queue(struct thread_data *td, struct io_u *io_u)
+{
+	struct dm_job *dj = td->io_ops_data;
+	ssize_t ret;
+
+	fio_ro_check(td, io_u);
+
+	if (ddir_rw(io_u->ddir)) {
+		if (dj->mapped)
+			ret = transfer_mapped(&dj->table, io_u);
+		else
+			ret = transfer_piece(io_u, io_u->file->fd, 0,
+					     io_u->xfer_buflen, io_u->offset);
+		engine_complete(&dj->job, io_u, ret, false);
+	} else if (dj->strategy == KERNEL) {
+		io_u->error = engine_sync(&dj->job, io_u);
+	} else {
+		io_u->error = sync_by_table(dj, io_u);
+	}
+	return FIO_Q_COMPLETED;
+}
+
+static struct ioengine_ops dm_linear_flush = {
+	.name			= "dm-linear-flush",
+	.version		= FIO_IOOPS_VERSION,
+	.flags			= FIO_SYNCIO,
+	.init			= dm_init,
+	.cleanup		= dm_cleanup,
+	.queue			= dm_queue,
+	.open_file		= dm_open_file,
+	.close_file		= dm_close_file,
+	.get_file_size		= dm_get_file_size,
+	.options		= options,
+	.option_struct_size	= sizeof(struct dm_options),
+};
+
+DURABENCH_ENGINE(dm_linear_flush)
