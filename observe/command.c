@@ -11,13 +11,11 @@
 
 #include "command.h"
 
-int command_signals(sigset_t *old)
+int command_signals(struct command *c)
 {
+	const struct sigaction standard = { .sa_handler = SIG_DFL };
 	sigset_t set;
 	int fd;
-
-	/* ignored, as a parent may leave it, it would hide the command's end */
-	signal(SIGCHLD, SIG_DFL);
 
 	sigemptyset(&set);
 	sigaddset(&set, SIGHUP);
@@ -29,20 +27,22 @@ int command_signals(sigset_t *old)
 	if (fd < 0)
 		return -errno;
 
-	/* a closed stderr must not lose the files that are still to be named */
 	sigaddset(&set, SIGPIPE);
-	sigprocmask(SIG_BLOCK, &set, old);
+	sigprocmask(SIG_BLOCK, &set, &c->mask);
+	/* ignored, as a parent may leave it, it would hide the command's end */
+	sigaction(SIGCHLD, &standard, &c->on_child);
 	return fd;
 }
 
-static void run(char **argv, const sigset_t *mask, pid_t parent, int errors)
+static void run(const struct command *c, char **argv, pid_t parent, int errors)
 {
 	int err;
 
 	prctl(PR_SET_PDEATHSIG, SIGTERM);
 	if (getppid() != parent)	/* it died before that */
 		_exit(EXIT_FAILURE);
-	sigprocmask(SIG_SETMASK, mask, NULL);
+	sigaction(SIGCHLD, &c->on_child, NULL);
+	sigprocmask(SIG_SETMASK, &c->mask, NULL);
 	execvp(argv[0], argv);
 
 	err = errno;
@@ -51,7 +51,7 @@ static void run(char **argv, const sigset_t *mask, pid_t parent, int errors)
 	_exit(127);
 }
 
-int command_start(struct command *c, char **argv, const sigset_t *mask)
+int command_start(struct command *c, char **argv)
 {
 	pid_t parent = getpid();
 	int pipes[2], err = 0;
@@ -67,7 +67,7 @@ int command_start(struct command *c, char **argv, const sigset_t *mask)
 		return err;
 	}
 	if (!c->pid)
-		run(argv, mask, parent, pipes[1]);
+		run(c, argv, parent, pipes[1]);
 
 	/* a successful exec closes the pipe */
 	close(pipes[1]);

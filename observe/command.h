@@ -13,25 +13,26 @@
 #include <sys/types.h>
 
 struct command {
+	sigset_t mask;			/* as they were at the start, for it */
+	struct sigaction on_child;
 	pid_t pid;
 	bool ended;
-	int status;		/* of wait(2), once it has ended */
-	struct rusage usage;	/* likewise */
+	int status;			/* of wait(2), once it has ended */
+	struct rusage usage;		/* likewise */
 };
 
 /*
- * Block the signals that are passed on, those that would end the observer
- * before its results are written, and SIGCHLD; @old is the mask before.
- * Returns a signalfd(2) descriptor or -errno.
+ * Block the signals that are passed on, SIGPIPE, which would end the observer
+ * before its results are written, and SIGCHLD. Returns a signalfd(2)
+ * descriptor or -errno.
  */
-int command_signals(sigset_t *old);
+int command_signals(struct command *c);
 
 /*
- * Run @argv with the signal mask @mask; it gets SIGTERM if the observer dies.
- * Returns 0, -errno if it could not be tried, or a positive errno if it could
+ * Run @argv; it gets SIGTERM if the observer dies. Returns 0, -errno if it could not be tried, or a positive errno if it could
  * not be executed.
  */
-int command_start(struct command *c, char **argv, const sigset_t *mask);
+int command_start(struct command *c, char **argv);
 
 /* Act on a signal: notice the command's end, or pass the signal on. */
 void command_signal(struct command *c, const struct signalfd_siginfo *si);

@@ -346,7 +346,6 @@ int main(int argc, char **argv)
 	struct options o;
 	struct run run;
 	int procfd, signals, timer, ret, failed;
-	sigset_t mask;
 
 	parse_options(&o, argc, argv);
 	if (o.die_with_parent)
@@ -359,7 +358,7 @@ int main(int argc, char **argv)
 		errno = -ret;
 		err(EXIT_MISSING, "/proc/meminfo and /proc/stat; is /proc mounted?");
 	}
-	signals = command_signals(&mask);
+	signals = command_signals(&command);
 	if (signals < 0) {
 		errno = -signals;
 		err(EXIT_OBSERVER, "signals");
@@ -380,7 +379,7 @@ int main(int argc, char **argv)
 		report_sample(samples.out, &sampler);
 	}
 	timer = start_timer(o.interval);
-	ret = timer < 0 ? timer : command_start(&command, o.argv, &mask);
+	ret = timer < 0 ? timer : command_start(&command, o.argv);
 	if (ret) {
 		outfile_discard(&samples);
 		outfile_discard(&summary);
