@@ -67,7 +67,7 @@ class Request:
 @dataclass(frozen=True)
 class Plan:
     """What will be done. `values` are the measurement's variables, `loads` what each case asks of time and space, `notes` what
-    the targets can't show, `warnings` what will be written over."""
+    the targets can't show, `warnings` what is left out and what will be written over."""
 
     request: Request
     measurement: Measurement
@@ -106,7 +106,7 @@ def plan(request: Request) -> Plan:
     chosen = [targets.find(path, found.targets, file_bytes) for path in request.targets]
     if len({target.resolved for target in chosen}) < len(chosen):
         raise Failure(Exit.USAGE, f"{request.targets[0]} is given twice as target")
-    cases, notes = _fitting_cases(found, request, chosen)
+    cases, left_out = _fitting_cases(found, request, chosen)
     values = measurement.variables(
         found,
         request.settings,
@@ -128,8 +128,8 @@ def plan(request: Request) -> Plan:
         values=values,
         repetitions=_interleave(found, cases, request),
         loads={},
-        notes=[*request.notes, *notes],
-        warnings=[],
+        notes=[*request.notes],
+        warnings=left_out,
     )
     paths = [target.resolved for target in chosen]
     for repetition in made.repetitions:
@@ -335,9 +335,9 @@ def _generate(made: Plan, name: str, paths: Sequence[str]) -> dict[str, str]:
 
 
 def _fitting_cases(found: Measurement, request: Request, chosen: Sequence[Target]) -> tuple[list[Case], list[str]]:
-    """The cases to run and notes on those left out. A case that was asked for by name must fit the targets; of the others
-    those that do are taken."""
-    cases, notes = [], []
+    """The cases to run, and texts on those left out. A case that was asked for by name must fit the targets; of the others those
+    that do are taken."""
+    cases, left_out = [], []
     for case in measurement.choose_cases(found, request.cases):
         obstacle = _obstacle(case, chosen)
         if not obstacle:
@@ -345,13 +345,13 @@ def _fitting_cases(found: Measurement, request: Request, chosen: Sequence[Target
         elif case.name in request.cases:
             raise Failure(Exit.REFUSED, f"case {case.name} {obstacle}")
         else:
-            notes.append(f"case {case.name} was left out: it {obstacle}")
+            left_out.append(f"case {case.name} is left out: it {obstacle}")
     if not cases:
-        raise Failure(Exit.REFUSED, "; ".join(notes))
+        raise Failure(Exit.REFUSED, "; ".join(left_out))
     needed = max(case.devices for case in cases)
     if needed < len(chosen):
         raise Failure(Exit.USAGE, f"{len(chosen)} targets were given, but the cases take {needed}")
-    return cases, notes
+    return cases, left_out
 
 
 def _obstacle(case: Case, chosen: Sequence[Target]) -> str | None:

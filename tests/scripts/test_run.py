@@ -244,7 +244,7 @@ def test_cases_that_do_not_fit_are_left_out_and_named(tiny: Path, output: Path, 
     arguments = ["run", tiny, "--target", place, "--dry-run"]
     done = durabench(*arguments, "--case", "all")
     assert done.returncode == 0, done.stderr
-    assert "case timed was left out: it takes block or file" in done.stdout
+    assert "case timed is left out: it takes block or file" in done.stdout
     done = durabench(*arguments, "--case", "timed")
     assert (done.returncode, f"{place} is directory" in done.stderr) == (2, True)
 
