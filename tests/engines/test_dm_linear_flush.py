@@ -1,0 +1,755 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""dm-linear-flush inside fio: what a sync flushes, where the data lands, that
+fio's file stays alone, and what an error looks like."""
+
+from __future__ import annotations
+
+import os
+import random
+import struct
+import subprocess
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from conftest import ENGINES, sanitizer_environment
+
+SECTOR = 512
+WRITES = 64
+BY_TABLE = ["per-target", "per-device"]
+ENGINE = "dm-linear-flush"
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a table, in sectors; no device: a zero target."""
+
+    start: int
+    length: int
+    device: str | Path | None
+    offset: int = 0
+
+    def __str__(self) -> str:
+        target = "zero" if self.device is None else f"linear {self.device} {self.offset}"
+        return f"{self.start} {self.length} {target}"
+
+
+def published_table(devices: list[str | Path], targets: int = 1024) -> list[Line]:
+    """Targets of 8000 sectors, 16384 apart, spread evenly over the devices."""
+    return [Line(i * 8000, 8000, devices[i * len(devices) // targets], i * 16384) for i in range(targets)]
+
+
+def uneven_table(devices: list[Path], targets: int, seed: int = 0) -> list[Line]:
+    """Short targets in random order on the devices, one of them a zero target."""
+    pick = random.Random(seed)
+    places = [(device, offset) for device in devices for offset in range(0, 32 * targets, 32)]
+    pick.shuffle(places)
+    lines, start = [], 0
+    for i in range(targets):
+        length = pick.randint(1, 31)
+        device, offset = places[i]
+        lines.append(Line(start, length, None if i == targets // 2 else device, offset))
+        start += length
+    return lines
+
+
+def mapped_size(lines: list[Line]) -> int:
+    return sum(line.length for line in lines) * SECTOR
+
+
+def image(lines: list[Line], device: Path, mapped: bytes, size: int) -> bytes:
+    """What `device` holds if it held zeros before and `mapped` was written through the table."""
+    held = bytearray(size)
+    for line in lines:
+        if line.device == device:
+            piece = mapped[line.start * SECTOR : (line.start + line.length) * SECTOR]
+            held[line.offset * SECTOR : line.offset * SECTOR + len(piece)] = piece
+    return bytes(held)
+
+
+@pytest.fixture
+def table(tmp_path):
+    """table(lines) -> a file with them."""
+    counter = 0
+
+    def write(lines: Iterable[Line | str]) -> Path:
+        nonlocal counter
+        counter += 1
+        path = tmp_path / f"table-{counter}"
+        path.write_text("".join(f"{line}\n" for line in lines))
+        return path
+
+    return write
+
+
+@pytest.fixture
+def files(tmp_path):
+    """files(n, size) -> regular files of zeros; under `folder` if given."""
+
+    def make(n: int, size: int | str, folder: Path = tmp_path) -> list[Path]:
+        made = [folder / f"backing-{i}" for i in range(n)]
+        subprocess.run(["truncate", "-s", str(size), *made], check=True)
+        return made
+
+    return make
+
+
+@pytest.fixture
+def shim(tmp_path):
+    """shim(source) -> a library that stands in for functions of libc or liburing."""
+
+    def build(source: str) -> Path:
+        path, library = tmp_path / "shim.c", tmp_path / "shim.so"
+        path.write_text("#define _GNU_SOURCE\n#include <dlfcn.h>\n" + source)
+        subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, path, "-Wl,--no-as-needed", "-luring"], check=True)
+        return library
+
+    return build
+
+
+def workload(**more):
+    return {"rw": "randwrite", "bs": "4k", "io_size": WRITES * 4096, "filename": "mapped", **more}
+
+
+def flushes_of_a_sync(strategy: str, targets: int, devices: int) -> int:
+    return targets if strategy == "per-target" else devices
+
+
+# ---- flushes -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("strategy", BY_TABLE)
+@pytest.mark.parametrize("devices", [1, 2])
+@pytest.mark.parametrize("kind", ["file", "tmpfs", "block"])
+def test_the_published_table(run_fio, loop_device, mount, files, table, strategy, devices, kind):
+    if kind == "block":
+        targets = [loop_device("8200M") for _ in range(devices)]
+    elif kind == "file":
+        targets = files(devices, "8200M")
+    else:
+        targets = files(devices, "8200M", mount("tmpfs", "64M"))
+    writes = 8
+    result = run_fio(
+        ENGINE,
+        strategy=strategy,
+        table=table(published_table(targets)),
+        fdatasync=1,
+        end_fsync=1,
+        **workload(size="2G", io_size=writes * 4096, invalidate=1),
+    )
+    assert result.exit_status == 0, result.stderr
+    assert result.stderr == ""
+    # A sync comes before the next write, so end_fsync does the last.
+    assert result.job["sync"]["lat_ns"]["N"] == writes - 1
+    flushes = writes * flushes_of_a_sync(strategy, 1024, devices)
+    expected = {"writes": writes, "write_bytes": writes * 4096, "syncs": writes, "flush_calls": flushes, "error": 0}
+    assert {key: result.counter[key] for key in expected} == expected
+    assert result.counter["durable_writes"] == 0
+    assert result.counter["strategy"] == strategy
+
+
+@pytest.mark.parametrize("strategy", BY_TABLE)
+def test_what_the_devices_execute(run_fio, loop_device, executed, table, strategy):
+    """Every flush call is a request of its own to the device it is for."""
+    first, second = loop_device("300M"), loop_device("300M")
+    lines = published_table([first, second], targets=32)
+    run = {}
+
+    def on_both():
+        run["done"] = executed(second, go)
+
+    def go():
+        run["result"] = run_fio(ENGINE, strategy=strategy, table=table(lines), fdatasync=1, **workload(rw="write"))
+
+    run["first"] = executed(first, on_both)
+    result, syncs = run["result"], WRITES - 1
+    assert result.exit_status == 0, result.stderr
+    # All writes go to the first device; field 5 of its stat counts flushes too.
+    of_first = syncs * (16 if strategy == "per-target" else 1)
+    assert run["first"]["write_sectors"] == WRITES * 8
+    assert run["first"]["writes"] == of_first + WRITES
+    assert run["done"]["writes"] == of_first
+    assert run["done"]["write_sectors"] == 0
+    assert result.counter["flush_calls"] == 2 * of_first
+
+
+def test_a_long_table_is_flushed_in_batches(run_fio, files, table, mount):
+    (backing,) = files(1, "8M", mount("tmpfs", "16M"))
+    lines = [Line(i, 1, backing, i) for i in range(10000)]
+    result = run_fio(ENGINE, strategy="per-target", table=table(lines), fdatasync=1, **workload(io_size="16k"))
+    assert result.exit_status == 0, result.stderr
+    assert result.counter["flush_calls"] == 3 * 10000
+
+
+def test_zero_targets_are_not_flushed(run_fio, files, table):
+    (backing,) = files(1, "1M")
+    lines = [Line(0, 8, backing), Line(8, 800, None), Line(808, 8, backing, 8)]
+    result = run_fio(ENGINE, strategy="per-target", table=table(lines), end_fsync=1, **workload())
+    assert result.exit_status == 0, result.stderr
+    assert result.counter["flush_calls"] == 2
+
+
+@pytest.mark.parametrize("sync, call", [("fdatasync", "fdatasync"), ("fsync", "fsync")])
+def test_the_system_calls_of_per_device(strace_fio, files, table, sync, call):
+    (backing,) = files(1, "4M")
+    lines = [Line(0, 1000, backing, 100), Line(1000, 1000, backing, 3000)]
+    calls = strace_fio(
+        "pwrite64,sync_file_range,fsync,fdatasync",
+        ENGINE,
+        strategy="per-device",
+        table=table(lines),
+        **{sync: 4},
+        **workload(io_size=12 * 4096, bs="4k", size="400k"),
+    )
+    one_sync = ["sync_file_range", "sync_file_range", call]
+    names = [name for name, path in calls if path == str(backing)]
+    assert names == (["pwrite64"] * 4 + one_sync) * 2 + ["pwrite64"] * 4
+
+
+def test_per_target_flushes_by_io_uring_alone(strace_fio, files, table):
+    (backing,) = files(1, "4M")
+    lines = [Line(i * 8, 8, backing, i * 16) for i in range(100)]
+    calls = strace_fio(
+        "fsync,fdatasync,sync_file_range,io_uring_enter",
+        ENGINE,
+        strategy="per-target",
+        table=table(lines),
+        fdatasync=1,
+        **workload(io_size=12 * 4096),
+    )
+    names = [name for name, _ in calls]
+    assert names.count("sync_file_range") == 2 * 11
+    assert names.count("io_uring_enter") >= 11
+    assert "fsync" not in names and "fdatasync" not in names
+
+
+@pytest.mark.parametrize("kind", ["file", "block"])
+def test_kernel_strategy(run_fio, loop_device, executed, tmp_path, kind):
+    device = loop_device()
+    target = device if kind == "block" else tmp_path / "file"
+    run = {}
+
+    def go():
+        run["result"] = run_fio(ENGINE, strategy="kernel", fdatasync=1, end_fsync=1, **workload(size="1M", filename=target))
+
+    done = executed(device, go)
+    result = run["result"]
+    assert result.exit_status == 0, result.stderr
+    assert result.counter["syncs"] == result.counter["flush_calls"] == WRITES
+    assert result.counter["writes"] == WRITES
+    if kind == "block":
+        assert done["flushes"] == WRITES
+
+
+def test_kernel_is_the_default_and_costs_what_fio_s_own_engine_costs(run_fio, loop_device, executed):
+    device = loop_device()
+    options = workload(size="1M", filename=device, fdatasync=1)
+    ours = executed(device, lambda: run_fio(ENGINE, **options))
+    fios = executed(device, lambda: run_fio("psync", **options))
+    assert ours == fios
+
+
+# ---- mapping -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("strategy", BY_TABLE)
+@pytest.mark.parametrize("bs", ["512", "4k", "12k", "64k"])
+@pytest.mark.parametrize("direct", [0, 1])
+def test_data_lands_where_the_table_says(run_fio, files, table, strategy, bs, direct):
+    devices = files(2, "4M")
+    lines = uneven_table(devices, 200)
+    size = mapped_size(lines)
+    block = int(bs.rstrip("k")) * (1024 if bs.endswith("k") else 1)
+    result = run_fio(
+        ENGINE,
+        strategy=strategy,
+        table=table(lines),
+        filename="mapped",
+        rw="write",
+        bs=bs,
+        direct=direct,
+        fdatasync=64,
+        # Each block is filled with its own offset.
+        verify="pattern",
+        verify_pattern="%o",
+        do_verify=0,
+    )
+    assert result.exit_status == 0, result.stderr
+    blocks = size // block
+    mapped = b"".join(struct.pack("<q", i * block) * (block // 8) for i in range(blocks))
+    for device in devices:
+        assert device.read_bytes() == image(lines, device, mapped, 4 << 20)
+    assert result.counter["writes"] == blocks
+
+
+@pytest.mark.parametrize("rw", ["write", "randwrite", "randrw"])
+@pytest.mark.parametrize("bs", ["4k", "16k"])
+@pytest.mark.parametrize("kind", ["file", "block"])
+def test_verify_round_trip(run_fio, files, loop_device, table, rw, bs, kind):
+    devices = files(2, "4M") if kind == "file" else [loop_device("4M"), loop_device("4M")]
+    lines = [line for line in uneven_table(devices, 200, seed=1)]
+    # What is written to a zero target does not come back.
+    lines = [Line(line.start, line.length, line.device or devices[0], line.offset) for line in lines]
+    result = run_fio(
+        ENGINE,
+        strategy="per-device",
+        table=table(lines),
+        fdatasync=3,
+        verify="crc32c",
+        verify_fatal=1,
+        filename="mapped",
+        rw=rw,
+        bs=bs,
+    )
+    assert result.exit_status == 0, result.stderr
+    assert result.job["error"] == 0
+    assert result.counter["reads"] >= result.counter["writes"] > 0
+
+
+def test_verify_finds_what_changed_behind_the_table(run_fio, files, table):
+    (backing,) = files(1, "1M")
+    lines = [Line(0, 16, backing, 64), Line(16, 16, backing, 16)]
+    options = workload(table=table(lines), strategy="per-device", rw="write", io_size="16k", verify="crc32c")
+    assert run_fio(ENGINE, do_verify=0, **options).exit_status == 0
+    with backing.open("r+b") as file:
+        file.seek((16 + 9) * SECTOR)
+        file.write(b"\xff")
+    again = run_fio(ENGINE, verify_only=True, **options)
+    assert again.exit_status == 1
+    assert again.job["error"] == 84
+
+
+def test_zero_targets_read_as_zeros(run_fio, files, table):
+    (backing,) = files(1, "1M")
+    backing.write_bytes(b"\xff" * (1 << 20))
+    lines = [Line(0, 1, backing), Line(1, 6, None), Line(7, 1, backing, 7)]
+    options = workload(table=table(lines), strategy="per-device", rw="write", io_size="4k")
+    assert run_fio(ENGINE, buffer_pattern="0xaa", **options).exit_status == 0
+    assert backing.read_bytes()[: 8 * SECTOR] == b"\xaa" * SECTOR + b"\xff" * (6 * SECTOR) + b"\xaa" * SECTOR
+    options |= {"offset": SECTOR, "size": 6 * SECTOR, "bs": SECTOR, "io_size": 6 * SECTOR, "rw": "read"}
+    result = run_fio(ENGINE, verify="pattern", verify_pattern="0x00", **options)
+    assert result.exit_status == 0, result.stderr
+    assert result.counter["reads"] == 6
+
+
+def test_devices_by_number_and_by_several_names(run_fio, loop_device, table, tmp_path):
+    """A device of three names is opened, and flushed, once."""
+    device = loop_device("4M")
+    number = os.stat(device).st_rdev
+    link = tmp_path / "link"
+    link.symlink_to(device)
+    lines = [
+        Line(0, 16, device, 8),
+        Line(16, 16, f"{os.major(number)}:{os.minor(number)}", 100),
+        Line(32, 16, link, 200),
+    ]
+    result = run_fio(
+        ENGINE, strategy="per-device", table=table(lines), end_fsync=1, buffer_pattern="0xa5", **workload(rw="write", io_size="24k")
+    )
+    assert result.exit_status == 0, result.stderr
+    assert result.counter["flush_calls"] == 1
+    data = Path(device).read_bytes()
+    for line in lines:
+        assert data[line.offset * SECTOR : (line.offset + 16) * SECTOR] == b"\xa5" * (16 * SECTOR)
+    assert data.count(b"\xa5") == 48 * SECTOR
+
+
+def test_a_device_in_the_working_directory(run_fio, files, table):
+    """Relative names are those of fio's working directory, as in filename=."""
+    (backing,) = files(1, "1M")
+    result = run_fio(ENGINE, strategy="per-device", table=table([Line(0, 8, backing.name)]), **workload(io_size="4k"))
+    assert result.exit_status == 0, result.stderr
+
+
+def test_short_transfers(run_fio, files, table, shim):
+    """What the system calls leave over is asked for again."""
+    preload = shim(
+        "#include <unistd.h>\n"
+        "#define SHORT(name, type)\\\n"
+        "ssize_t name(int fd, type *buf, size_t n, off64_t pos)\\\n"
+        "{\\\n"
+        "	ssize_t (*next)(int, type *, size_t, off64_t) = dlsym(RTLD_NEXT, #name);\\\n"
+        "	return next(fd, buf, n > 1000 ? 1000 : n, pos);\\\n"
+        "}\n"
+        "SHORT(pwrite64, const void)\n"
+        "SHORT(pread64, void)\n"
+    )
+    devices = files(2, "1M")
+    lines = [Line(i * 5, 5, devices[i % 2], i * 7) for i in range(64)]
+    result = run_fio(
+        ENGINE, strategy="per-device", table=table(lines), verify="crc32c", verify_fatal=1, preload=preload, **workload(rw="write", io_size="128k")
+    )
+    assert result.exit_status == 0, result.stderr
+    assert result.job["write"]["short_ios"] > 0
+    assert result.counter["writes"] == result.job["write"]["total_ios"] > 32
+
+
+# ---- the name of the mapped device ---------------------------------------
+
+
+@pytest.mark.parametrize("unlink", [0, 1])
+@pytest.mark.parametrize("create_serialize", [0, 1])
+@pytest.mark.parametrize("there", [False, True])
+@pytest.mark.parametrize("good", [True, False])
+def test_a_file_of_that_name_is_left_alone(run_fio, files, table, tmp_path, unlink, create_serialize, there, good):
+    backing, name = *files(1, "1M"), tmp_path / "mapped"
+    if there:
+        name.write_bytes(b"mine")
+    result = run_fio(
+        ENGINE,
+        strategy="per-device",
+        table=table([Line(0, 800, backing) if good else Line(1, 800, backing)]),
+        unlink=unlink,
+        unlink_each_loop=unlink,
+        overwrite=1,
+        fallocate="posix",
+        loops=2,
+        create_serialize=create_serialize,
+        fdatasync=1,
+        **workload(filename=name, size="400k"),
+    )
+    assert (result.exit_status == 0) == good, result.stderr
+    assert name.read_bytes() == b"mine" if there else not name.exists()
+    assert backing.stat().st_size == 1 << 20
+
+
+def test_nothing_is_opened_under_that_name(strace_fio, files, table, tmp_path):
+    (backing,) = files(1, "1M")
+    strace_fio("pwrite64", ENGINE, strategy="per-device", table=table([Line(0, 800, backing)]), **workload(filename=tmp_path / "it"))
+    # -y shows the path of a descriptor only, so look for the name in another trace.
+    log = (tmp_path / "strace.log").read_text()
+    assert str(backing) in log and "/it" not in log
+
+
+def test_the_size_is_that_of_the_table(run_fio, files, table):
+    (backing,) = files(1, "4M")
+    lines = [Line(0, 100, backing, 8), Line(100, 60, backing, 4000)]
+    result = run_fio(ENGINE, strategy="per-device", table=table(lines), filename="mapped", rw="write", bs="4k")
+    assert result.exit_status == 0, result.stderr
+    assert result.counter["write_bytes"] == 160 * SECTOR
+
+
+@pytest.mark.parametrize("rw", ["write", "randwrite"])
+def test_a_larger_size_ends_where_a_block_device_ends_it(run_fio, loop_device, table, rw):
+    device = loop_device("1M")
+    options = {"rw": rw, "bs": "4k", "size": "4M"}
+    on_table = run_fio(ENGINE, strategy="per-device", table=table([Line(0, 2048, device)]), filename="mapped", **options)
+    on_device = run_fio("psync", filename=device, **options)
+    assert on_table.exit_status == on_device.exit_status
+    assert on_table.job["write"]["io_bytes"] == on_device.job["write"]["io_bytes"] == 1 << 20
+
+
+def test_the_backing_device_itself_may_give_the_name(run_fio, loop_device, table):
+    device = loop_device("16M")
+    options = workload(filename=device, strategy="per-device", table=table([Line(0, 800, device, 5)]))
+    result = run_fio(ENGINE, **options, size="400k", fdatasync=1, invalidate=1)
+    assert result.exit_status == 0, result.stderr
+    assert result.counter["writes"] == WRITES
+
+
+@pytest.mark.parametrize("invalidate", [0, 1])
+def test_invalidate_drops_what_the_table_maps(strace_fio, files, table, tmp_path, invalidate):
+    one, two = files(2, "1M")
+    lines = [Line(0, 512, one, 1024), Line(512, 512, one, 8), Line(1024, 8, two, 0)]
+    calls = strace_fio(
+        "fadvise64,pread64",
+        ENGINE,
+        strategy="per-device",
+        table=table(lines),
+        filename="mapped",
+        rw="read",
+        bs="4k",
+        io_size="4k",
+        invalidate=invalidate,
+    )
+    dropped = [path for name, path in calls if name == "fadvise64"]
+    assert dropped == ([str(one), str(two)] if invalidate else [])
+    if invalidate:
+        log = (tmp_path / "strace.log").read_text()
+        assert f"{8 * SECTOR}, {1528 * SECTOR}, POSIX_FADV_DONTNEED" in log
+        assert f"0, {8 * SECTOR}, POSIX_FADV_DONTNEED" in log
+
+
+# ---- jobs ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("strategy", BY_TABLE)
+@pytest.mark.parametrize("thread", [0, 1])
+@pytest.mark.parametrize("create_serialize", [0, 1])
+def test_jobs_by_fork_and_by_thread(run_fio, files, table, strategy, thread, create_serialize):
+    devices = files(2, "4M")
+    lines = uneven_table(devices, 50)
+    result = run_fio(
+        ENGINE,
+        strategy=strategy,
+        table=table(lines),
+        numjobs=16,
+        thread=thread,
+        create_serialize=create_serialize,
+        group_reporting=1,
+        fdatasync=8,
+        **workload(),
+    )
+    assert result.exit_status == 0, result.stderr
+    assert result.job["write"]["total_ios"] == 16 * WRITES
+    assert sorted(line["subjob"] for line in result.counters) == list(range(16))
+    # One of the 50 targets is a zero target.
+    flushes = flushes_of_a_sync(strategy, 49, 2) * (WRITES // 8 - 1)
+    assert {(line["writes"], line["flush_calls"]) for line in result.counters} == {(WRITES, flushes)}
+
+
+def test_strategies_side_by_side_in_one_process(run_fio, files, table, tmp_path):
+    (backing,) = files(1, "4M")
+    tables = table([Line(i * 100, 100, backing, i * 200) for i in range(10)])
+    jobs = [
+        {"name": "kernel", "strategy": "kernel", "filename": tmp_path / "file", "size": "1M"},
+        {"name": "per-target", "strategy": "per-target", "table": tables, "filename": "a"},
+        {"name": "per-device", "strategy": "per-device", "table": tables, "filename": "b"},
+    ]
+    common = {key: value for key, value in workload().items() if key != "filename"}
+    result = run_fio(ENGINE, thread=1, fdatasync=1, jobs=jobs, **common)
+    assert result.exit_status == 0, result.stderr
+    syncs = WRITES - 1
+    assert {line["strategy"]: line["flush_calls"] for line in result.counters} == {
+        "kernel": syncs,
+        "per-target": 10 * syncs,
+        "per-device": syncs,
+    }
+    # A job without a table makes its file as ever.
+    assert (tmp_path / "file").stat().st_size == 1 << 20
+
+
+@pytest.mark.parametrize("strategy", BY_TABLE)
+def test_time_based_and_rate(run_fio, files, table, strategy):
+    (backing,) = files(1, "4M")
+    result = run_fio(
+        ENGINE,
+        strategy=strategy,
+        table=table([Line(i * 8, 8, backing, i * 16) for i in range(64)]),
+        time_based=True,
+        runtime="1s",
+        rate_iops=50,
+        fdatasync=1,
+        **workload(),
+    )
+    assert result.exit_status == 0, result.stderr
+    assert 0 < result.counter["writes"] <= 60
+
+
+def test_mixed_load_and_syncs_without_a_table(run_fio, tmp_path):
+    result = run_fio(ENGINE, rw="randrw", bs="4k", size="1M", filename=tmp_path / "f", fsync=4, verify="crc32c", verify_fatal=1)
+    assert result.exit_status == 0, result.stderr
+    assert result.counter["reads"] > 0 and result.counter["writes"] > 0
+    assert result.counter["syncs"] == result.job["sync"]["lat_ns"]["N"] > 0
+
+
+@pytest.mark.parametrize("nrfiles", [1, 3])
+def test_a_sync_goes_to_the_file_just_written(strace_fio, tmp_path, nrfiles):
+    calls = strace_fio(
+        "pwrite64,fdatasync",
+        ENGINE,
+        directory=tmp_path,
+        nrfiles=nrfiles,
+        file_service_type="roundrobin",
+        fdatasync=1,
+        rw="write",
+        bs="4k",
+        size=12 * 4096,
+    )
+    io = [(name, path) for name, path in calls if path.startswith(str(tmp_path))]
+    syncs = [number for number, (name, _) in enumerate(io) if name == "fdatasync"]
+    assert len(syncs) == 11
+    for number in syncs:
+        assert io[number - 1] == ("pwrite64", io[number][1])
+
+
+# ---- refusals and errors -------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "lines, message",
+    [
+        (["0 800 linear {backing} 0", "", "# a gap", "801 8 linear {backing} 0"], ":4: starts at sector 801, not at 800; "),
+        (["0 800 linear {backing} 0", "792 8 linear {backing} 0"], ":2: starts at sector 792, not at 800; "),
+        (["0 0 linear {backing} 0"], ":1: has a length of 0; "),
+        (["0 8 linear {backing}"], ':1: "linear" is followed by a device and an offset, and nothing else'),
+        (["0 8 linear {backing} 0 ro"], ':1: "linear" is followed by a device and an offset, and nothing else'),
+        (["0 8 linear {backing} 4k"], ':1: offset "4k" is not a number of sectors'),
+        (["0 8 striped 1 8 {backing} 0"], ':1: target type "striped" is not supported; linear and zero are'),
+        (["hello"], ":1: is not a target; "),
+        ([], ":0: the table ends without a linear target"),
+        (["0 8 zero"], ":1: the table ends without a linear target"),
+        (["0 8 linear /nonexistent/device 0"], ":1: device /nonexistent/device: No such file or directory; "),
+        (["0 8 linear 4095:77 0"], ":1: 4095:77 is not the number of a block device here; "),
+        (["0 8 linear /dev/null 0"], ":1: /dev/null is neither a block device nor a regular file"),
+        (["0 8 linear / 0"], ":1: / is neither a block device nor a regular file"),
+        (["0 800 linear {backing} 0", "800 8 linear {backing} 2041"], ":2: ends at sector 2049 of {backing}, which has 2048; "),
+    ],
+)
+@pytest.mark.parametrize("create_serialize", [1, 0])
+def test_a_mistake_in_the_table(run_fio, files, table, lines, message, create_serialize):
+    (backing,) = files(1, "1M")
+    path = table(line.format(backing=backing) for line in lines)
+    result = run_fio(ENGINE, strategy="per-device", table=path, create_serialize=create_serialize, **workload())
+    assert result.exit_status == 1
+    assert result.job["error"] == 22 or not create_serialize
+    assert f"{path}{message.format(backing=backing)}" in result.stderr
+    assert result.stderr.count(f"fio-{ENGINE}:") == 1
+    assert backing.read_bytes() == bytes(1 << 20)
+    assert result.counters == []
+
+
+def test_clones_say_it_once(run_fio, table):
+    result = run_fio(ENGINE, strategy="per-device", table=table(["hello"]), numjobs=16, **workload())
+    assert result.exit_status != 0
+    assert result.stderr.count(f"fio-{ENGINE}:") == 1
+
+
+@pytest.mark.parametrize("missing, message", [("nope", "No such file or directory"), (".", ".:1: Is a directory")])
+def test_no_table_to_be_read(run_fio, missing, message):
+    result = run_fio(ENGINE, strategy="per-device", table=missing, size="1M", **workload())
+    assert result.exit_status == 1
+    assert message in result.stderr
+    assert result.stderr.count(f"fio-{ENGINE}:") == 1
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"strategy": "kernel"}, "strategy=kernel is about a table in the kernel; with table= take per-target or per-device"),
+        ({"filename": "a:b"}, "is for one mapped device; give one filename="),
+        ({"iodepth": 4}, "submits one I/O at a time"),
+        ({"rw": "randtrim"}, "trims are not supported"),
+        ({"sync": "dsync"}, "remove sync="),
+        ({"io_submit_mode": "offload"}, "io_submit_mode=offload is not supported"),
+        ({"counters": "/nonexistent/counters"}, "counters=/nonexistent/counters: No such file"),
+    ],
+)
+def test_refused_before_any_io(run_fio, files, table, options, message):
+    (backing,) = files(1, "1M")
+    lines = table([Line(0, 800, backing)])
+    result = run_fio(ENGINE, **{**workload(), "strategy": "per-target", "table": lines, **options})
+    assert result.exit_status == 1
+    assert message in result.stderr
+    assert result.stderr.count(f"fio-{ENGINE}:") == 1
+    assert backing.read_bytes() == bytes(1 << 20)
+    assert result.counters == []
+
+
+@pytest.mark.parametrize("strategy", BY_TABLE)
+@pytest.mark.parametrize("kind", ["file", "block"])
+def test_neither_a_table_nor_a_dm_device(run_fio, loop_device, tmp_path, strategy, kind):
+    target = loop_device() if kind == "block" else tmp_path / "file"
+    result = run_fio(ENGINE, strategy=strategy, **workload(filename=target, size="1M"))
+    assert result.exit_status == 1
+    assert f"strategy={strategy}: {target} is not a device-mapper device; name one in filename=, or give a table=" in result.stderr
+    assert result.stderr.count(f"fio-{ENGINE}:") == 1
+
+
+def test_a_mounted_device_is_refused(run_fio, loop_device, table, tmp_path):
+    device = loop_device("64M")
+    subprocess.run(["mkfs.ext4", "-q", device], check=True)
+    # Sectors of the file system that hold nothing yet.
+    lines = table(["0 8 linear {} 0".format(loop_device()), f"8 8 linear {device} 100000"])
+    point = tmp_path / "point"
+    point.mkdir()
+    subprocess.run(["mount", device, point], check=True)
+    try:
+        options = workload(strategy="per-device", table=lines, io_size="8k")
+        refused = run_fio(ENGINE, **options)
+        assert refused.exit_status == 1
+        assert f"{lines}:2: {device} is mounted; " in refused.stderr
+        assert refused.stderr.count(f"fio-{ENGINE}:") == 1
+        assert run_fio(ENGINE, **{**options, "rw": "read"}).exit_status == 0
+        kernel = os.uname().release
+        allowed = run_fio(ENGINE, allow_mounted_write=1, **options)
+        if allowed.exit_status and "Operation not permitted" in allowed.stderr:
+            pytest.skip(f"Linux {kernel} lets nobody write to mounted devices")
+        assert allowed.exit_status == 0, allowed.stderr
+    finally:
+        subprocess.run(["umount", point], check=True)
+
+
+@pytest.mark.parametrize("strategy", BY_TABLE)
+def test_io_error(run_fio, broken_device, table, strategy):
+    """Buffered writes go well; writing back fails."""
+    lines = [Line(i * 1024, 1024, broken_device, i * 1024) for i in range(64)]
+    result = run_fio(ENGINE, strategy=strategy, table=table(lines), filename="mapped", rw="write", bs="64k", size="8M", fdatasync=4)
+    assert result.exit_status == 1
+    assert result.job["error"] in (5, 28)
+    assert result.counter["error"] == result.job["error"]
+    assert result.counter["syncs"] < 32
+
+
+def test_a_flush_that_fails(run_fio, files, table, shim):
+    """Of many concurrent flushes the last one fails; a shim stands for the device."""
+    preload = shim(
+        "#include <errno.h>\n"
+        "#include <liburing.h>\n"
+        "int io_uring_submit_and_wait(struct io_uring *ring, unsigned n)\n"
+        "{\n"
+        "	int (*next)(struct io_uring *, unsigned) = dlsym(RTLD_NEXT, \"io_uring_submit_and_wait\");\n"
+        "	int ret = next(ring, n);\n"
+        "	struct io_uring_cqe *cqe;\n"
+        "	unsigned head, seen = 0;\n"
+        "	io_uring_for_each_cqe(ring, head, cqe)\n"
+        "		if (++seen == n)\n"
+        "			cqe->res = -EIO;\n"
+        "	return ret;\n"
+        "}\n"
+    )
+    (backing,) = files(1, "1M")
+    lines = [Line(i * 8, 8, backing, i * 8) for i in range(100)]
+    result = run_fio(ENGINE, strategy="per-target", table=table(lines), fdatasync=1, preload=preload, **workload())
+    assert result.exit_status == 1
+    assert result.job["error"] == 5
+    expected = {"error": 5, "writes": 1, "syncs": 0, "flush_calls": 100}
+    assert {key: result.counter[key] for key in expected} == expected
+
+
+def test_io_uring_not_allowed(run_fio, files, table, shim):
+    """A container's seccomp profile often forbids io_uring; a shim stands for it."""
+    preload = shim(
+        "#include <errno.h>\n"
+        "int io_uring_queue_init_params(unsigned n, void *ring, void *p) { return -EPERM; }\n"
+    )
+    (backing,) = files(1, "1M")
+    options = workload(table=table([Line(0, 8, backing), Line(8, 8, backing, 8)]), io_size="8k", end_fsync=1, preload=preload)
+    refused = run_fio(ENGINE, strategy="per-target", **options)
+    assert refused.exit_status == 1
+    assert "needs io_uring, which is not allowed here" in refused.stderr
+    # A single flush has nothing to wait for, and needs no ring.
+    assert run_fio(ENGINE, strategy="per-device", **options).counter["flush_calls"] == 1
+
+
+def test_misaligned_direct_io(run_fio, loop_device, table):
+    """A border in the middle of a logical block of the device."""
+    device = loop_device("4M", sector_size=4096)
+    lines = [Line(0, 9, device, 0), Line(9, 7, device, 16)]
+    options = workload(strategy="per-device", table=table(lines), rw="write", io_size="8k")
+    assert run_fio(ENGINE, **options).exit_status == 0
+    result = run_fio(ENGINE, direct=1, **options)
+    assert result.exit_status == 1
+    assert result.job["error"] == 22
+    assert "refused: bs= and offsets must be multiples" in result.stderr
+
+
+def test_readonly_run_refuses_to_write(run_fio, files, table):
+    (backing,) = files(1, "1M")
+    result = run_fio(ENGINE, strategy="per-device", table=table([Line(0, 800, backing)]), args=["--readonly"], **workload())
+    assert result.exit_status != 0
+    assert backing.read_bytes() == bytes(1 << 20)
+
+
+def test_help_of_every_option(fio):
+    engine = ENGINES / f"fio-{ENGINE}.so"
+    shown = subprocess.run(
+        ["timeout", "10", fio, f"--enghelp={engine}"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **sanitizer_environment(engine)},
+    )
+    options = dict(line.split(":", 1) for line in shown.stdout.splitlines())
+    assert {name.strip() for name in options} == {"strategy", "table", "counters"}
+    assert all(len(text) > 20 for text in options.values())
