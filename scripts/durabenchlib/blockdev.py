@@ -142,7 +142,7 @@ class BlockDevice:
 
     def _lsblk(self) -> dict[str, Any]:
         answer = _json("lsblk", "--json", "--nodeps", "--output", "SERIAL,WWN,MODEL,PARTUUID", self.path)
-        devices = answer.get("blockdevices") or [{}]
+        devices: list[dict[str, Any]] = answer.get("blockdevices") or [{}]
         return devices[0]
 
 

@@ -17,7 +17,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO
 
 MIB = 1 << 20
 
@@ -68,20 +68,24 @@ def private_mounts() -> None:
     """Move this process into a mount namespace of its own, out of which no mount spreads. OSError if that is not allowed."""
     here = os.getcwd()
     _call("unshare", _CLONE_NEWNS)
-    # In a chroot, "/" may be no mount, whose propagation could be changed. To join one's own namespace leads out of the chroot,
-    # and the descriptor leads back.
     root = os.open("/", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     namespace = os.open("/proc/self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
-    _call("setns", namespace, _CLONE_NEWNS)
-    _call("mount", b"none", b"/", None, _MS_REC | _MS_SLAVE, None)
-    os.fchdir(root)
-    os.chroot(".")
-    os.chdir(here)
-    os.close(namespace)
-    os.close(root)
+    try:
+        # In a chroot, "/" need not be a mount, whose propagation could be changed. To join one's own namespace leads out of the
+        # chroot, and the descriptor leads back.
+        _call("setns", namespace, _CLONE_NEWNS)
+        try:
+            _call("mount", b"none", b"/", None, _MS_REC | _MS_SLAVE, None)
+        finally:
+            os.fchdir(root)
+            os.chroot(".")
+            os.chdir(here)
+    finally:
+        os.close(namespace)
+        os.close(root)
 
 
-def _configure(file: BinaryIO) -> tuple[str, int]:
+def _configure(file: IO[bytes]) -> tuple[str, int]:
     """Path and descriptor of a free loop device that now stands on a file."""
     config = _LOOP_CONFIG.pack(file.fileno(), 0, _LO_FLAGS_AUTOCLEAR)
     with open("/dev/loop-control", "rb") as control:

@@ -4,13 +4,15 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 from durabenchlib import doctor, formats
 
-from command import durabench
+from command import BUILD, ROOT, durabench
 
 
 def checks(*arguments: str | Path, **own: str | Path) -> tuple[int, Any]:
@@ -31,6 +33,28 @@ def test_everything_is_there() -> None:
     for name in ("fio", *doctor.ENGINES, "durabench-observe"):
         assert of(found["tools"], name)["status"] == "ok", name
     assert found["targets"] == {}
+
+
+@pytest.mark.parametrize("libdir", ["lib", "lib/x86_64-linux-gnu"])
+def test_installation_finds_its_parts(tmp_path: Path, libdir: str) -> None:
+    parts = {
+        "bin/durabench": ROOT / "scripts/durabench",
+        "bin/durabench-observe": BUILD / "observe/durabench-observe",
+        "share/durabench/durabenchlib": ROOT / "scripts/durabenchlib",
+        "share/durabench/jobs": ROOT / "jobs",
+        f"{libdir}/fio": BUILD / "engines",
+    }
+    for name, source in parts.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        subprocess.run(["cp", "-a", source, tmp_path / name], check=True)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("DURABENCH_")}
+    done = subprocess.run([tmp_path / "bin/durabench", "doctor"], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stdout
+    for name in ("bin/durabench-observe", f"{libdir}/fio/fio-fua-dsync.so loads"):
+        assert f"{tmp_path}/{name}" in done.stdout
+    nine = [tmp_path / "bin/durabench", "run", "nine", "--target", tmp_path]
+    done = subprocess.run(nine, capture_output=True, text=True, env=environment)
+    assert "there are: dm-linear, seagate-odsync, xfs-dontcache" in done.stderr
 
 
 def test_text_says_the_same(tmp_path: Path) -> None:
