@@ -24,9 +24,7 @@ _TIME = re.compile(r"(\d+(?:\.\d+)?)(us|ms|s|m|h|d)?", re.IGNORECASE)
 
 def find(name: str) -> tuple[Measurement, Path]:
     """A measurement and its folder, by the name of a folder in jobs/ or by the path of one."""
-    folder = Path(name) if "/" in name or (Path(name) / "measurement.toml").is_file() else layout.jobs() / name
-    if folder.name == "measurement.toml":
-        folder = folder.parent
+    folder = Path(name) if "/" in name else layout.jobs() / name
     if not (folder / "measurement.toml").is_file():
         known = ", ".join(names()) or "none"
         raise Failure(Exit.INPUT, f"{name}: there is no such measurement; there are: {known}")
@@ -138,8 +136,8 @@ def load_of(job: str) -> Load:
     files: dict[str, int] = {}
     io_bytes = 0
     for number, options in enumerate(options for group in groups for options in group):
-        size = _bytes(options.get("size") or options.get("filesize"))
-        jobs = int(options.get("numjobs") or 1)
+        size = _number(options.get("size") or options.get("filesize"))
+        jobs = _number(options.get("numjobs")) or 1
         io_bytes += size * jobs
         shared = options.get("filename")
         name = shared or f"{options.get('filename_format', '')}#{number}"
@@ -182,11 +180,12 @@ def _seconds(text: str) -> float:
     return float(match[1]) * scale[(match[2] or "s").lower()] if match else 0.0
 
 
-def _bytes(text: str | None) -> int:
+def _number(text: str | None) -> int:
+    """A number of fio's, 0 if there is none or it is of a kind that only fio can tell."""
     try:
         return parse_size(text) if text else 0
     except ValueError:
-        return 0  # a percentage, or a unit that only fio knows
+        return 0
 
 
 def _size(rule: Rule, memory_bytes: int, target_bytes: int) -> int:

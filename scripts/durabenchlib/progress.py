@@ -24,7 +24,7 @@ class Shown:
             transient=True,
         )
         self._console = console
-        self._task = self._bar.add_task("", total=None, left="")
+        self._task = self._bar.add_task("", total=None, visible=False, left="")
         self._total = 0
         self._left = ""
 
@@ -40,7 +40,7 @@ class Shown:
     def begin(self, repetition: Repetition, total: int) -> None:
         """See runner.Progress."""
         self._total = total
-        self._bar.update(self._task, description=f"[{repetition.order}/{total}] {_title(repetition)}")
+        self._bar.update(self._task, description=f"[{repetition.order}/{total}] {_title(repetition)}", visible=True)
         self._refresh()
 
     def tick(self, elapsed_s: float, left_s: float | None) -> None:

@@ -199,7 +199,7 @@ def _guard_file(target: Target, confirmed: bool) -> str:
             f"{target.path} holds {human(size)}, which the measurement would write over and remove. "
             f"Name a file that is not there yet, or, if that may be lost: {_way_out(target)}"
         )
-    return f"{target.path} is made for the measurement and removed at the end"
+    return f"{target.path} is written for the measurement and removed at the end"
 
 
 def _guard_directory(target: Target) -> str:
@@ -255,4 +255,4 @@ def _way_out(target: Target) -> str:
 
 
 def _refused(message: str) -> Failure:
-    return Failure(Exit.REFUSED, f"{message}. Nothing was written." if not message.endswith(".") else message)
+    return Failure(Exit.REFUSED, f"{message}. Nothing was written.")
