@@ -34,9 +34,15 @@ bench: NEEDS := build run
 bench: all ## compare the engines' overhead with fio's own engines
 	@FIO=$(CURDIR)/build/bin/fio tests/bench/run $(ARGS)
 
-install: all ## install to PREFIX
+# What was built is installed, so that `sudo make install` builds for no
+# other fio.
+build/fio/record:
+	@$(MAKE) --no-print-directory all
+
+install: build/fio/record ## install to PREFIX
 	@cmake -S . -B build -DCMAKE_INSTALL_PREFIX='$(PREFIX)' \
 		-DCMAKE_INSTALL_LIBDIR='$(LIBDIR)' >/dev/null
+	@$(BUILD) build
 	@DESTDIR='$(DESTDIR)' cmake --install build
 
 deps: ## install the packages that all this needs

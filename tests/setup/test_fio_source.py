@@ -18,7 +18,7 @@ import pytest
 
 from conftest import BUILD, FIO, ROOT
 
-PARTS = ["CMakeLists.txt", "setup", "engines", "observe", "scripts/durabenchlib/__init__.py"]
+PARTS = ["CMakeLists.txt", "setup", "engines", "observe", "tests/CMakeLists.txt", "tests/unit", "scripts/durabenchlib/__init__.py"]
 # A stand-in for a git that reaches no server.
 NO_GIT = "#!/bin/sh\nexit 128\n"
 
@@ -102,9 +102,10 @@ def test_given_source_is_used_and_nothing_is_done_twice(checkout, fio, source):
         return {path: path.lstat().st_mtime_ns for path in (checkout.path / "build").rglob("*")}
 
     before = times()
-    done = checkout.find(FIO=fio, FIO_SOURCE_DIR=source)
-    assert done.returncode == 0 and not done.stdout + done.stderr
-    assert times() == before
+    for environment in ({"FIO": fio, "FIO_SOURCE_DIR": source}, {"FIO": fio}):
+        done = checkout.find(**environment)
+        assert done.returncode == 0 and not done.stdout + done.stderr
+        assert times() == before
 
 
 def test_given_source_of_another_fio_is_refused(checkout, fio, source, tmp_path):
