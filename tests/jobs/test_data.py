@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import ROOT
 from durabenchlib import formats
 
-ROOT = Path(__file__).resolve().parents[2]
 MEASUREMENTS = sorted((ROOT / "jobs").glob("*/measurement.toml"))
 PUBLISHED = sorted((ROOT / "results/published").glob("*.toml"))
 
@@ -202,11 +202,19 @@ def test_a_case_stands_beside_a_published_one():
                 assert (path.parent.name, case["published"]) in tables, case["name"]
 
 
-def bounds(text: str) -> tuple[Decimal, Decimal]:
+def decimal(value: float) -> str:
+    """A number as it is written, without the ".0" that TOML wants."""
+    return format(Decimal(repr(value)).normalize(), "f")
+
+
+def number(cell: str) -> Decimal:
+    return Decimal(re.match(r"[\d.,]+", cell)[0].replace(",", ""))
+
+
+def bounds(cell: str) -> tuple[float, float]:
     """What a number, written with so many digits, may have been before it was rounded."""
-    number = Decimal(re.match(r"[\d.,]+", text)[0].replace(",", ""))
-    half = Decimal(5).scaleb(number.as_tuple().exponent - 1)
-    return number - half, number + half
+    half = Decimal(5).scaleb(number(cell).as_tuple().exponent - 1)
+    return float(number(cell) - half) * factor(cell), float(number(cell) + half) * factor(cell)
 
 
 def factor(text: str) -> float:
@@ -218,16 +226,13 @@ def test_stated_changes_agree_with_the_numbers(published):
     _, data = published
     for table in data["table"]:
         for row in table["rows"]:
-            cells = row.get("wrote", [format(Decimal(repr(row[key])).normalize(), "f") for key in ("before", "after") if key in row])
+            cells = row.get("wrote") or [decimal(row[key]) for key in ("before", "after") if key in row]
             if "wrote" in row:
                 for cell, key in zip(cells, ("before", "after")):
-                    number = re.match(r"[\d.,]+", cell)[0].replace(",", "")
-                    assert math.isclose(float(number) * factor(cell), row[key]), row
+                    assert math.isclose(float(number(cell)) * factor(cell), row[key]), row
             if "stated" not in row:
                 continue
-            (low, high), (low2, high2) = (
-                tuple(float(bound) * factor(cell) for bound in bounds(cell)) for cell in cells
-            )
+            (low, high), (low2, high2) = map(bounds, cells)
             stated = Decimal(row["stated"].rstrip("%"))
             half = float(Decimal(5).scaleb(stated.as_tuple().exponent - 1))
             least, most = (low2 / high - 1) * 100 - half, (high2 / low - 1) * 100 + half

@@ -7,8 +7,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from conftest import ROOT
 
-MAKE_TABLE = Path(__file__).resolve().parents[2] / "jobs/dm-linear/make-table"
+MAKE_TABLE = ROOT / "jobs/dm-linear/make-table"
 
 # The published table: 1024 targets of 8000 sectors, 16384 apart.
 MAPPED = 8_192_000
@@ -170,7 +171,16 @@ def test_the_same_device_twice(device):
 
 @pytest.mark.parametrize(
     "arguments",
-    [[], ["--targets", 0, "x"], ["--targets", "many", "x"], ["--length", -1, "x"], ["--start", -1, "x"], ["--zero", 0, "x"], ["--targets", 1, "x", "y"], ["--nonsense", "x"]],
+    [
+        [],
+        ["--targets", 0, "x"],
+        ["--targets", "many", "x"],
+        ["--length", -1, "x"],
+        ["--start", -1, "x"],
+        ["--zero", 0, "x"],
+        ["--targets", 1, "x", "y"],
+        ["--nonsense", "x"],
+    ],
     ids=str,
 )
 def test_usage(arguments):
