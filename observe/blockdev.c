@@ -371,7 +371,9 @@ void blockdevs_free(struct blockdevs *devs)
 
 bool blockdev_counts(const struct blockdev *dev, enum blockdev_field field)
 {
-	if (field == BLOCKDEV_FLUSHES || field == BLOCKDEV_FLUSH_MS)
-		return field < dev->fields && !dev->bio_based;
-	return field < dev->fields;
+	if (field >= dev->fields)
+		return false;
+	/* a kernel that has counted one since boot does count them */
+	return field < BLOCKDEV_FLUSHES || !dev->bio_based ||
+	       dev->last[BLOCKDEV_FLUSHES];
 }

@@ -282,7 +282,7 @@ static double elapsed(const struct timespec *start)
 	struct timespec now;
 
 	clock_gettime(CLOCK_MONOTONIC, &now);
-	return ((now.tv_sec - start->tv_sec) * 1000000 +
+	return ((int64_t)(now.tv_sec - start->tv_sec) * 1000000 +
 		(now.tv_nsec - start->tv_nsec) / 1000) / 1e6;
 }
 

@@ -71,7 +71,7 @@ static uint64_t boot_ticks(long ticks)
 	struct timespec ts;
 
 	clock_gettime(CLOCK_BOOTTIME, &ts);
-	return ts.tv_sec * ticks + ts.tv_nsec / (1000000000 / ticks);
+	return (uint64_t)ts.tv_sec * ticks + ts.tv_nsec / (1000000000 / ticks);
 }
 
 int sampler_open(struct sampler *s, int procfd, struct blockdevs *devs)

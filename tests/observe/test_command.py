@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import pty
+import resource
 import signal
 import subprocess
 import sys
@@ -34,7 +35,20 @@ def test_death_by_signal_is_the_commands(observer: Observer, name: str) -> None:
     assert found.exit_status == -number
     assert found.summary is not None
     assert (found.summary["exit_status"], found.summary["signal"]) == (128 + number, number)
-    assert not list(observer.folder.glob("core*"))
+
+
+def test_death_by_signal_dumps_no_core_of_the_observer(observer: Observer) -> None:
+    hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
+    if hard == 0:
+        pytest.skip("core files can't be allowed here (ulimit -H -c)")
+    process = observer.start(
+        "sh", "-c", "ulimit -c 0; kill -SEGV $$", cwd=observer.folder,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CORE, (hard, hard)),
+    )
+    _, status = os.waitpid(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    assert observer.end(process).exit_status == -signal.SIGSEGV
+    assert not os.WCOREDUMP(status)
 
 
 def test_standard_streams_are_the_commands(observer: Observer) -> None:
@@ -190,6 +204,7 @@ def test_command_that_is_not_executable(observer: Observer) -> None:
         (["--nonsense", "true"], "unrecognized option '--nonsense'"),
         (["-d"], "option requires an argument -- 'd'"),
         (["-i", "0", "true"], "interval '0' is not from 1ms to 3600s"),
+        (["-i", "999us", "true"], "interval '999us' is not from 1ms to 3600s"),
         (["-i", "3601s", "true"], "interval '3601s' is not from 1ms to 3600s"),
         (["-i", "soon", "true"], "interval 'soon' is not a number"),
         (["-i", "1h", "true"], "interval '1h' is not a number"),

@@ -355,6 +355,12 @@ static void test_bio_based(void **state)
 	assert_true(blockdev_counts(dev, BLOCKDEV_WRITES));
 	assert_false(blockdev_counts(dev, BLOCKDEV_FLUSHES));
 	assert_false(blockdev_counts(dev, BLOCKDEV_FLUSH_MS));
+	/* should a kernel count them, they count */
+	tree_write(&f->sys, "block/sda/stat",
+		   "0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 1 0\n");
+	blockdevs_sample(&f->devs, 1);
+	assert_true(blockdev_counts(dev, BLOCKDEV_FLUSHES));
+	assert_int_equal(dev->total[BLOCKDEV_FLUSHES], 1);
 }
 
 static void test_gone(void **state)
