@@ -199,8 +199,8 @@ static enum fio_q_status fua_queue(struct thread_data *td, struct io_u *io_u)
 	fio_ro_check(td, io_u);
 
 	if (ddir_rw(io_u->ddir) && async)
-		return uring_queue(&fj->uring, io_u,
-				   strategies[fj->strategy].rw_flags);
+		return uring_queue(&fj->uring, io_u, io_u->ddir == DDIR_WRITE ?
+				   strategies[fj->strategy].rw_flags : 0);
 
 	if (ddir_rw(io_u->ddir)) {
 		engine_complete(&fj->job, io_u, transfer(fj, io_u),
