@@ -272,7 +272,7 @@ static void text_device(FILE *out, const struct run *run,
 		dev->fua < 0 ? "FUA unknown" : dev->fua ? "FUA" : "no FUA",
 		*dev->scheduler ? dev->scheduler : "unknown");
 	if (dev->gone >= 0)
-		fprintf(out, "%16.3f  s: gone by then, counted up to then\n",
+		fprintf(out, "%16.3f  s, when it was found gone; counted up to then\n",
 			dev->gone);
 
 	if (run->write_size)
