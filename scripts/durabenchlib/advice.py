@@ -131,15 +131,14 @@ def _percentiles(pairs: Sequence[Pair]) -> Iterator[str]:
             percent = results.percent(metric.name)
             if percent is None:
                 continue
-            for strategy, repetitions in pair.sides():
-                latencies = [each.latency(metric.name) for each in repetitions]
-                name = f"{pair.case.name} {metric.name} of {strategy}"
-                least = min((each.n for each in latencies if each.n), default=None)
-                needed = round(10 / (1 - percent / 100)) if percent < 100 else 0
-                if least is not None and least < needed:
-                    few[f"{name} ({least} of {needed})"] = None
-                if any(each.saturated(percent) for each in latencies):
-                    saturated[name] = None
+            name = f"{pair.case.name} {metric.name}"
+            latencies = [each.latency(metric.name) for _, repetitions in pair.sides() for each in repetitions]
+            least = min((each.n for each in latencies if each.n), default=None)
+            needed = round(10 / (1 - percent / 100)) if percent < 100 else 0
+            if least is not None and least < needed:
+                few[f"{name} ({least} of {needed})"] = None
+            if any(each.saturated(percent) for each in latencies):
+                saturated[name] = None
     if few:
         yield (
             f"Too few samples for {', '.join(few)}: ten should lie beyond a percentile. "

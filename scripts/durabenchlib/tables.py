@@ -17,7 +17,7 @@ from .formats import CaseComparison, Comparison, MeasurementComparison, MetricCo
 WIDTH = 78  # of text: it is pasted into mails
 
 # Keys of the mechanism with their names for people, in the order of what they explain; bytes are shown in MiB.
-_MECHANISM = {
+MECHANISM = {
     "flushes_per_write": "flushes per write",
     "flush_calls_per_sync": "flush calls per sync",
     "requests_per_write": "device requests per write",
@@ -55,19 +55,19 @@ class Row:
 
 def number(value: float | None) -> str:
     """Four significant digits, without exponent."""
-    return "-" if value is None else _significant(value, 4)
+    return "-" if value is None else _significant(value, 4, 4)
 
 
 def ratio(value: float | None) -> str:
     """A ratio with three significant digits."""
-    return "-" if value is None else _significant(value, 3) + "x"
+    return "-" if value is None else _significant(value, 3, 6) + "x"
 
 
-def _significant(value: float, digits: int) -> str:
+def _significant(value: float, digits: int, decimals: int) -> str:
     if value == 0 or not math.isfinite(value):
         return f"{value:.0f}"
     magnitude = int(f"{value:.{digits - 1}e}".partition("e")[2])
-    return f"{value:.{min(max(digits - 1 - magnitude, 0), 4)}f}"
+    return f"{value:.{min(max(digits - 1 - magnitude, 0), decimals)}f}"
 
 
 def overlap(metric: MetricComparison) -> bool:
@@ -108,19 +108,24 @@ def metric_rows(case: CaseComparison) -> list[Row]:
 def mechanism_rows(case: CaseComparison) -> list[Row]:
     """What the mechanism says on either side, without what neither has."""
     rows = []
-    for key, name in _MECHANISM.items():
+    for key, name in MECHANISM.items():
         before, after = case.mechanism["before"][key], case.mechanism["after"][key]
         if before or after or ("_per_" in key and before is not None):
-            rows.append(Row(name, _shown(key, before), _shown(key, after)))
+            rows.append(Row(name, mechanism(key, before), mechanism(key, after)))
     return rows
 
 
-def _shown(key: str, value: float | None) -> str:
+def scale(key: str) -> int:
+    """What a value of the mechanism is divided by to be shown: bytes are shown in MiB."""
+    return results.MIB if key.endswith("_bytes") else 1
+
+
+def mechanism(key: str, value: float | None) -> str:
     """A value of the mechanism: bytes in MiB, counts whole, what is per something with two decimals."""
     if value is None:
         return "-"
     if key.endswith("_bytes"):
-        return number(value / results.MIB)
+        return number(value / scale(key))
     return f"{value:.2f}" if "_per_" in key and value < 100 else f"{value:.0f}"
 
 
@@ -153,13 +158,13 @@ def _because(case: CaseComparison) -> str:
     best, most = "", 1.25
     for key, (did, what) in _EXPLAINS.items():
         before, after = case.mechanism["before"][key], case.mechanism["after"][key]
-        if before is None or after is None or max(before, after) <= 0:
+        if before is None or after is None or max(before, after) < 0.5:
             continue
         if key == "dirty_writeback_peak_bytes" and all(metric.name != "dirty_peak" for metric in case.metrics):
             continue
         change = max(before, after) / max(min(before, after), max(before, after) / 1e6)
         if change > most:
-            best = f"{before_side} {did} {_shown(key, before)} {what}, {after_side} {_shown(key, after)}"
+            best = f"{before_side} {did} {mechanism(key, before)} {what}, {after_side} {mechanism(key, after)}"
             most = 2 * change
     return best
 
@@ -175,6 +180,20 @@ def lines(comparison: Comparison) -> Iterator[tuple[str, str]]:
         if position:
             yield "text", ""
         yield from _lines(measurement)
+
+
+def cover(comparison: Comparison) -> str:
+    """The table to paste into a mail: metrics and the sentence on each case, without the mechanism's table and warnings."""
+    out: list[str] = []
+    for measurement in comparison.measurements:
+        out += [line for _, line in _wrap("", f"{measurement.name}: {measurement.title}", "  ")]
+        for line in environment_lines(measurement):
+            out += [part for _, part in _wrap("", line, "  ")]
+        for case in measurement.cases:
+            out += ["", *(line for _, line in _wrap("", case_title(case), "  ")), *_align(_metric_table(case)), ""]
+            out += [line for _, line in _wrap("", verdict(case), "  ")]
+        out += ["", *(line for note in footnotes(measurement) for _, line in _wrap("", note, "  ")), ""]
+    return "\n".join(out).strip() + "\n"
 
 
 def _lines(measurement: MeasurementComparison) -> Iterator[tuple[str, str]]:
@@ -212,9 +231,9 @@ def footnotes(measurement: MeasurementComparison) -> Iterator[str]:
 def _metric_table(case: CaseComparison) -> list[tuple[str, ...]]:
     rows = metric_rows(case)
     published = any(any(row.published) for row in rows)
-    table: list[tuple[str, ...]] = [
-        ("  metric", *sides(case), "ratio", *(("publ. before", "after", "ratio") if published else ()))
-    ]
+    table: list[tuple[str, ...]] = [("  metric", *sides(case), "ratio", *(("before", "after", "ratio") if published else ()))]
+    if published:
+        table.insert(0, ("", "", "", "", "", "", "published"))
     for row in rows:
         table.append((f"  {row.name}", row.before, row.after, row.ratio, *(row.published if published else ())))
         if row.spread:
@@ -223,12 +242,19 @@ def _metric_table(case: CaseComparison) -> list[tuple[str, ...]]:
 
 
 def _align(table: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Columns: the first to the left, the others to the right. A row of one cell stands across all."""
+    """Columns: the first to the left, the others to the right. A row of one cell stands across all, one with an empty first
+    cell has its last above the last columns."""
     full = [row for row in table if len(row) > 1]
-    widths = [max(len(row[i]) for row in full) for i in range(len(full[0]))]
+    widths = [max(len(row[i]) for row in full if row[0]) for i in range(len(full[0]))]
+    gap = "  " if sum(widths) + 2 * len(widths) - 2 <= WIDTH else " "
     for row in table:
-        cells = [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:]))]
-        yield ("  ".join(cells) if len(row) > 1 else row[0]).rstrip()
+        if len(row) == 1:
+            yield row[0]
+        elif not row[0]:
+            yield row[-1].rjust(sum(widths) + len(gap) * (len(widths) - 1))
+        else:
+            cells = [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:]))]
+            yield gap.join(cells).rstrip()
 
 
 def _wrap(kind: str, line: str, following: str) -> Iterator[tuple[str, str]]:

@@ -1,0 +1,289 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""`durabench report`: runs as one HTML file that needs no network, and as gnuplot scripts with their data."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import itertools
+import json
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import markupsafe
+
+from . import __version__, compare, figures, formats, gnuplot, results, strategies, tables
+from .errors import Exit, Failure
+from .figures import Context, Figure, Subject
+from .formats import CaseComparison, Comparison, MeasurementComparison
+from .results import Run
+
+_TEMPLATES = Path(__file__).resolve().parent / "templates"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How one strategy of a case was measured: the command, and the job file it ran."""
+
+    title: str
+    command: str
+    job: str
+
+
+@dataclass(frozen=True)
+class CaseView:
+    """A case as the page shows it; `drawn` are the figures, each with its SVG."""
+
+    anchor: str
+    comparison: CaseComparison
+    title: str
+    head: tuple[str, str]
+    verdict: str
+    metrics: list[tuple[tables.Row, str]]
+    mechanism: list[tables.Row]
+    drawn: list[tuple[Figure, str]]
+    recipes: list[Recipe]
+
+
+@dataclass(frozen=True)
+class MeasurementView:
+    """A measurement as the page shows it."""
+
+    anchor: str
+    comparison: MeasurementComparison
+    definition: formats.Measurement
+    published: formats.Published | None
+    cases: list[CaseView]
+    environment: list[tuple[str, str, str]]
+    one_run: bool
+    repeat: list[str]
+    footnotes: list[str]
+
+
+def compare_all(runs: Sequence[Run]) -> Comparison:
+    """Each run's strategies against each other, then the runs of one measurement against the first of them."""
+    found: list[MeasurementComparison] = []
+    alone: list[Failure] = []
+    for run in runs:
+        try:
+            found += compare.compare_runs(run, run).measurements
+        except Failure as failure:
+            # A run of one strategy has nothing to compare within it, but may be compared with another.
+            alone.append(failure)
+    for number, run in enumerate(runs):
+        first = next(other for other in runs if other.manifest.measurement == run.manifest.measurement)
+        if number and first is not run:
+            found += compare.compare_runs(first, run).measurements
+    if not found:
+        raise alone[0]
+    return Comparison(measurements=found)
+
+
+def write_html(path: Path, runs: Sequence[Run], comparison: Comparison) -> None:
+    """Write the report of a comparison of these runs to one HTML file."""
+    from . import plots  # matplotlib takes a second to load, which no other command needs
+
+    views = []
+    for number, measurement in enumerate(comparison.measurements):
+        anchor = _anchor(number, measurement)
+        before, after = _runs(runs, measurement)
+        cases = []
+        for context, case in _contexts(anchor, before, after, measurement):
+            drawn = [(figure, plots.svg(figure)) for figure in figures.figures(context)]
+            cases.append(_case_view(context, case, drawn, before))
+        views.append(_measurement_view(anchor, before, after, measurement, cases))
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_TEMPLATES),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+        finalize=_visible,
+    )
+    page = environment.get_template("report.html.j2").render(
+        views=views,
+        cover=tables.cover(comparison),
+        verdicts=[(view, case) for view in views for case in view.cases],
+        data=_embedded(comparison),
+        version=__version__,
+        number=tables.number,
+        strategy_label=strategies.label,
+        runs=[(run.manifest.label, run.path.name, run.manifest.created) for run in runs],
+    )
+    formats.write_text(path, page)
+
+
+def write_gnuplot(folder: Path, runs: Sequence[Run], comparison: Comparison) -> list[Path]:
+    """Write the figures of the report as gnuplot scripts and data; the scripts."""
+    written = []
+    for number, measurement in enumerate(comparison.measurements):
+        before, after = _runs(runs, measurement)
+        for context, _ in _contexts(_anchor(number, measurement), before, after, measurement):
+            for figure in figures.figures(context):
+                gnuplot.write(figure, folder)
+                written.append(folder / f"{figure.name}.gp")
+    return written
+
+
+def _anchor(number: int, measurement: MeasurementComparison) -> str:
+    return f"{number + 1}-{_slug(measurement.name)}"
+
+
+def _slug(name: str) -> str:
+    """A name as part of an id and of a file's name."""
+    return "".join(char if char.isascii() and (char.isalnum() or char in "-_") else "-" for char in name)
+
+
+def _runs(runs: Sequence[Run], measurement: MeasurementComparison) -> tuple[Run, Run]:
+    by_path = {str(run.path): run for run in runs}
+    return by_path[measurement.environment["before"]["run"]], by_path[measurement.environment["after"]["run"]]
+
+
+def _contexts(
+    anchor: str, before: Run, after: Run, measurement: MeasurementComparison
+) -> list[tuple[Context, CaseComparison]]:
+    cases = {case.name: case for case in before.measurement.case}
+    found = []
+    for number, comparison in enumerate(measurement.cases):
+        case = cases[comparison.name]
+        if before is after:
+            subjects = [Subject(name, before.of(case.name, name)) for name in before.measurement.strategies]
+        else:
+            subjects = [
+                Subject(comparison.before, before.of(case.name, comparison.before), "before"),
+                Subject(comparison.after, after.of(case.name, comparison.after), "after"),
+            ]
+        times = "/".join(dict.fromkeys(str(count) for count in comparison.repetitions.values()))
+        footer = [f"{line}, n={times}" for line in tables.environment_lines(measurement)]
+        published = before.published.series if before.published else []
+        found.append(
+            (
+                Context(
+                    case=case,
+                    comparison=comparison,
+                    subjects=[subject for subject in subjects if subject.repetitions],
+                    series=[each for each in published if each.case == case.name],
+                    prefix=f"{anchor}-{number + 1}-{_slug(case.name)}",
+                    footer=footer,
+                ),
+                comparison,
+            )
+        )
+    return found
+
+
+def _case_view(context: Context, case: CaseComparison, drawn: list[tuple[Figure, str]], run: Run) -> CaseView:
+    rows = tables.metric_rows(case)
+    better = [{None: "", True: "better", False: "worse"}[tables.better(metric)] for metric in case.metrics]
+    recipes = []
+    for subject in context.subjects:
+        folder = subject.repetitions[0].folder
+        recipes.append(Recipe(subject.name, _command(folder / "command.json"), _if_there(folder / "job.fio")))
+    return CaseView(
+        anchor=context.prefix,
+        comparison=case,
+        title=context.case.title or context.case.name,
+        head=tables.sides(case),
+        verdict=tables.verdict(case),
+        metrics=list(zip(rows, better, strict=True)),
+        mechanism=tables.mechanism_rows(case),
+        drawn=drawn,
+        recipes=recipes,
+    )
+
+
+def _measurement_view(
+    anchor: str, before: Run, after: Run, measurement: MeasurementComparison, cases: list[CaseView]
+) -> MeasurementView:
+    sides = [_flat(measurement.environment[side]) for side in ("before", "after")]
+    rows = [(key, sides[0].get(key, ""), sides[1].get(key, "")) for key in dict.fromkeys([*sides[0], *sides[1]])]
+    return MeasurementView(
+        anchor=anchor,
+        comparison=measurement,
+        definition=before.measurement,
+        published=before.published,
+        cases=cases,
+        environment=[row for row in rows if row[1] or row[2]],
+        one_run=before is after,
+        repeat=list(dict.fromkeys(_repeat(run) for run in (before, after))),
+        footnotes=list(tables.footnotes(measurement)),
+    )
+
+
+def _flat(environment: dict[str, Any]) -> dict[str, str]:
+    """Names and texts; those of the target after all others."""
+    target = {f"target {key}": value for key, value in environment["target"].items()}
+    both = {**{key: value for key, value in environment.items() if key != "target"}, **target}
+    return {key.replace("_", " "): "" if value is None else str(value) for key, value in both.items()}
+
+
+def _repeat(run: Run) -> str:
+    """The command that measures a run again."""
+    manifest = run.manifest
+    words = ["durabench", "run", manifest.measurement, "--target", manifest.target.path]
+    for option, values in (("--case", manifest.cases), ("--strategy", manifest.strategies)):
+        words += itertools.chain.from_iterable((option, value) for value in values)
+    words += ["--repeat", str(manifest.repeat), *(["--demo"] if manifest.demo else [])]
+    return shlex.join(words)
+
+
+def _command(path: Path) -> str:
+    """The command line that a repetition ran; empty if it was not kept."""
+    if not path.exists():
+        return ""
+    try:
+        kept = json.loads(path.read_text(encoding="utf-8", errors="replace"))
+        words = [f"{name}={shlex.quote(str(value))}" for name, value in kept["environment"].items()]
+        return " ".join([*words, shlex.join(map(str, kept["command"]))])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise Failure(Exit.INPUT, f"{path}: is damaged: {error}") from None
+
+
+def _if_there(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _visible(value: Any) -> Any:
+    """What the template prints, without control characters but those of text in lines."""
+    if not isinstance(value, str) or isinstance(value, markupsafe.Markup):
+        return value
+    return "\n".join(tables.printable(line.replace("\t", "    ")) for line in value.split("\n"))
+
+
+def _embedded(comparison: Comparison) -> str:
+    """JSON that can't end the script element it stands in."""
+    return formats.to_json(comparison).replace("<", "\\u003c")
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add `report` to the command's parsers."""
+    parser = subparsers.add_parser(
+        "report",
+        help="make one HTML file of runs, and gnuplot scripts",
+        description="Make one HTML file of runs: each run's strategies, and runs of one measurement against the first of them.",
+    )
+    parser.add_argument("runs", metavar="RUN", nargs="+", type=Path, help="a run's folder")
+    parser.add_argument("-o", "--output", metavar="FILE", type=Path, default=Path("report.html"), help="default: report.html")
+    parser.add_argument(
+        "--gnuplot",
+        metavar="DIR",
+        type=Path,
+        help="folder for the figures as gnuplot scripts with their data (default: beside the report, named after it)",
+    )
+    parser.set_defaults(func=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Carry out `durabench report`."""
+    runs = [results.load_run(path) for path in dict.fromkeys(args.runs)]
+    comparison = compare_all(runs)
+    write_html(args.output, runs, comparison)
+    write_gnuplot(args.gnuplot or args.output.with_name(f"{args.output.stem}-gnuplot"), runs, comparison)
+    return Exit.OK
