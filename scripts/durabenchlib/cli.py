@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from . import __version__, compare, doctor, run
+from . import __version__, compare, demo, doctor, report, run
 from .errors import Exit, Failure
 
 class _Parser(argparse.ArgumentParser):
@@ -25,7 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _Parser(prog="durabench", description="Measures and compares what it costs to make data durable.")
     parser.add_argument("--version", action="version", version=f"durabench {__version__}")
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
-    for module in (run, compare, doctor):
+    for module in (run, compare, report, doctor, demo):
         module.add_parser(subparsers)
     given = parser.parse_args(arguments)
     try:
@@ -39,3 +39,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Whoever read our output has seen enough; nothing may be written when the interpreter flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.OK
+    except OSError as error:
+        print(f"durabench: {error}", file=sys.stderr)
+        return Exit.FAILED
