@@ -122,7 +122,7 @@ class Figure:
             height = max(panel.height for panel in row)
             for column, panel in enumerate(row):
                 above = self.panels[column :: self.columns]
-                left = 0.12 + _widest(text for each in above for _, text in each.y.ticks)
+                left = 0.18 + _widest(text for each in above for _, text in each.y.ticks)
                 left += LINE if any(each.y.label for each in above) else 0
                 right = 0.12 + _widest(label.text for each in above for label in each.labels)
                 bottom = top - height + (0.5 if panel.x.label else 0.28)
@@ -191,6 +191,12 @@ class Context:
     series: list[formats.PublishedSeries]
     prefix: str
     footer: list[str]
+
+    @property
+    def name(self) -> str:
+        """What is compared, for titles."""
+        first = self.subjects[0]
+        return f"{self.case.name} with {strategies.label(first.strategy)}" if first.side else self.case.name
 
     def figure(
         self, name: str, title: str, panels: list[Panel], columns: int, head: list[str], rows: list[list[str]], note: str = ""
@@ -329,7 +335,7 @@ def ladder(context: Context) -> Figure | None:
     if not panels:
         return None
     head = ["us", "", "samples", *(f"p{percent:g}" for percent in _PERCENTS), "max"]
-    title = f"{context.case.name}: percentiles, all repetitions merged"
+    title = f"{context.name}: percentiles, all repetitions merged"
     return context.figure("ladder", title, panels, min(len(panels), 2), head, rows)
 
 
@@ -359,7 +365,7 @@ def rates(context: Context) -> Figure | None:
     panels = _rates(context, [subject for subject in context.subjects if subject.strategy in compared])
     if not panels:
         return None
-    title = f"{context.case.name}: each repetition, and the median"
+    title = f"{context.name}: each repetition, and the median"
     return context.figure("rates", title, panels, min(len(panels), 2), *_table_of_rows(panels))
 
 
@@ -435,7 +441,7 @@ def matrix(context: Context) -> Figure | None:
     panels = [panel for panel in panels if panel.marks]
     if not panels:
         return None
-    title = f"{context.case.name}: every way, and what it took"
+    title = f"{context.name}: every way, and what it took"
     return context.figure("matrix", title, panels, 2, *_table_of_rows(panels))
 
 
@@ -476,7 +482,7 @@ def ratios(context: Context) -> Figure | None:
     note = "dot: ratio of the medians; line: the range that single repetitions allow"
     if any(mark.draw == "hollow" for mark in marks):
         note += "; ring: published"
-    title = f"{context.case.name}: {after_name} against {before_name}"
+    title = f"{context.name}: {after_name} against {before_name}"
     return context.figure("ratios", title, [panel], 1, ["", "ratio", "range", "published"], rows, note)
 
 
@@ -517,7 +523,7 @@ def series(context: Context) -> Figure | None:
         return None
     last = panels[-1]
     panels[-1] = replace(last, x=replace(last.x, label="time, s"), height=last.height + 0.22)
-    title = f"{context.case.name}: over time, of the repetition with the median {headline}"
+    title = f"{context.name}: over time, of the repetition with the median {headline}"
     rows = [
         [panel.title, mark.name, *(tables.number(value) for value in (min(mark.y), statistics.median(mark.y), max(mark.y)))]
         for panel in panels

@@ -45,7 +45,7 @@ MECHANISM = (
 
 @dataclass(frozen=True)
 class Device:
-    """Deltas of one block device over the repetition; `flushes` is None before Linux 5.5."""
+    """Deltas of one block device over the repetition; `flushes` is None where the kernel does not count them."""
 
     name: str
     role: str
@@ -74,21 +74,16 @@ class Observed:
     system: System
 
     def targets(self) -> list[Device]:
-        """The devices that executed the target's requests: in place of a bio-based one (dm, md), which counts no flushes,
-        those below it."""
-        found = [each for each in self.devices if each.role == "target"]
-        while any(_is_bio_based(each) and self._below(each) for each in found):
-            below = [lower for each in found if _is_bio_based(each) for lower in self._below(each)]
-            found = [each for each in found if not (_is_bio_based(each) and self._below(each))]
-            found += [each for each in below if each not in found]
-        return list({each.name: each for each in found}.values())
+        """The devices that executed the target's requests: in place of one that counts no flushes (dm, md), those below it
+        that do."""
+        named = [each for each in self.devices if each.role == "target"]
+        return list({each.name: each for device in named for each in self._counting(device)}.values())
 
-    def _below(self, device: Device) -> list[Device]:
-        return [each for each in self.devices if device.name in each.of]
-
-
-def _is_bio_based(device: Device) -> bool:
-    return device.name.startswith(("dm-", "md"))
+    def _counting(self, device: Device) -> list[Device]:
+        if device.flushes is not None:
+            return [device]
+        below = [each for lower in self.devices if device.name in lower.of for each in self._counting(lower)]
+        return [each for each in below if each.flushes is not None] or [device]
 
 
 @dataclass(frozen=True)

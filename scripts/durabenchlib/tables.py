@@ -153,20 +153,24 @@ def verdict(case: CaseComparison) -> str:
 
 
 def _because(case: CaseComparison) -> str:
-    """The part of the mechanism that changed most; a more telling one goes before what changed less than twice as much."""
+    """The part of the mechanism that changed most; a more telling one goes before what changed less than twice as much.
+    Where nothing changed, the first that says something."""
     before_side, after_side = sides(case)
-    best, most = "", 1.25
+    best, alike, most = "", "", 1.25
     for key, (did, what) in _EXPLAINS.items():
         before, after = case.mechanism["before"][key], case.mechanism["after"][key]
         if before is None or after is None or max(before, after) < 0.5:
             continue
         if key == "dirty_writeback_peak_bytes" and all(metric.name != "dirty_peak" for metric in case.metrics):
             continue
+        shown = mechanism(key, before), mechanism(key, after)
         change = max(before, after) / max(min(before, after), max(before, after) / 1e6)
         if change > most:
-            best = f"{before_side} {did} {mechanism(key, before)} {what}, {after_side} {mechanism(key, after)}"
+            best = f"{before_side} {did} {shown[0]} {what}, {after_side} {shown[1]}"
             most = 2 * change
-    return best
+        elif shown[0] == shown[1]:
+            alike = alike or f"both {did} {shown[0]} {what}"
+    return best or alike
 
 
 def text(comparison: Comparison) -> str:

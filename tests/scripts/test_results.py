@@ -115,11 +115,17 @@ def test_a_kernel_that_counts_no_flushes(tmp_path: Path) -> None:
     assert (found["flushes"], found["flushes_per_write"], found["requests_per_write"]) == (None, None, 2)
 
 
+def test_an_old_kernel_below_as_well(tmp_path: Path) -> None:
+    devices = [device("loop0", writes=2, flushes=None), device("sda", "below", of=["loop0"], writes=9, flushes=None)]
+    found = one(tmp_path, job(writes=[1000]), observe=observed(*devices)).mechanism
+    assert (found["flushes"], found["requests_per_write"]) == (None, 2)
+
+
 def test_flushes_of_a_dm_device_are_those_below_it(tmp_path: Path) -> None:
     """dm-1 over dm-0 over two disks; a dm device itself counts no flushes."""
     devices = [
-        device("dm-1", flushes=0),
-        device("dm-0", "below", of=["dm-1"]),
+        device("dm-1", flushes=None),
+        device("dm-0", "below", of=["dm-1"], flushes=None),
         device("sda", "below", of=["dm-0"], flushes=3, writes=5),
         device("sdb", "below", of=["dm-0", "dm-1"], flushes=4, writes=6),
     ]
