@@ -13,40 +13,15 @@
  */
 #define FIRST_OF_PAIR 1UL
 
-int uring_ring_init(struct io_uring *ring, struct engine_job *j,
-		    struct thread_data *td, unsigned int entries)
+int uring_init(struct uring *u, struct engine_job *j, struct thread_data *td,
+	       unsigned int per_io)
 {
+	unsigned int depth = td->o.iodepth;
 	struct io_uring_params p = {
 		.flags = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_COOP_TASKRUN |
 			 IORING_SETUP_TASKRUN_FLAG,
 	};
 	int ret;
-
-	ret = io_uring_queue_init_params(entries, ring, &p);
-	if (ret == -EINVAL) {
-		/* Linux before 6.0 knows none of these hints. */
-		memset(&p, 0, sizeof(p));
-		ret = io_uring_queue_init_params(entries, ring, &p);
-	}
-	if (!ret)
-		return 0;
-
-	ring->ring_fd = -1;
-	if (ret == -EPERM || ret == -ENOSYS)
-		engine_error(j, td,
-			     "strategy=%s needs io_uring, which is not allowed here (%s); look at sysctl kernel.io_uring_disabled and the container's seccomp profile",
-			     j->strategy, strerror(-ret));
-	else
-		engine_error(j, td,
-			     "strategy=%s: io_uring with %u requests: %s",
-			     j->strategy, entries, strerror(-ret));
-	return -ret;
-}
-
-int uring_init(struct uring *u, struct engine_job *j, struct thread_data *td,
-	       unsigned int per_io)
-{
-	unsigned int depth = td->o.iodepth;
 
 	memset(u, 0, sizeof(*u));
 	u->ring.ring_fd = -1;
@@ -56,7 +31,26 @@ int uring_init(struct uring *u, struct engine_job *j, struct thread_data *td,
 	u->done = calloc(depth, sizeof(*u->done));
 	if (!u->prepared || !u->done)
 		return ENOMEM;
-	return uring_ring_init(&u->ring, j, td, depth * per_io);
+
+	ret = io_uring_queue_init_params(depth * per_io, &u->ring, &p);
+	if (ret == -EINVAL) {
+		/* Linux before 6.0 knows none of these hints. */
+		memset(&p, 0, sizeof(p));
+		ret = io_uring_queue_init_params(depth * per_io, &u->ring, &p);
+	}
+	if (!ret)
+		return 0;
+
+	u->ring.ring_fd = -1;
+	if (ret == -EPERM || ret == -ENOSYS)
+		engine_error(j, td,
+			     "strategy=%s needs io_uring, which is not allowed here (%s); look at sysctl kernel.io_uring_disabled and the container's seccomp profile",
+			     j->strategy, strerror(-ret));
+	else
+		engine_error(j, td,
+			     "strategy=%s: io_uring with iodepth=%u: %s",
+			     j->strategy, depth, strerror(-ret));
+	return -ret;
 }
 
 void uring_exit(struct uring *u)
@@ -88,8 +82,8 @@ enum fio_q_status uring_queue(struct uring *u, struct io_u *io_u,
 	} else {
 		io_uring_prep_write(sqe, fd, io_u->xfer_buf, io_u->xfer_buflen,
 				    io_u->offset);
+		sqe->rw_flags = rw_flags;
 	}
-	sqe->rw_flags = rw_flags;
 	io_uring_sqe_set_data(sqe, io_u);
 
 	if (is_pair(u, io_u)) {

@@ -23,14 +23,9 @@ struct uring {
 };
 
 /*
- * Make a ring of @entries requests for the calling job alone. Returns 0 or a
- * positive errno after one message that says what io_uring lacks here and
- * what to do; then there is nothing to exit.
+ * Returns 0 or a positive errno after one message that says what io_uring
+ * lacks here and what to do.
  */
-int uring_ring_init(struct io_uring *ring, struct engine_job *j,
-		    struct thread_data *td, unsigned int entries);
-
-/* Likewise, for the job's iodepth with @per_io requests each. */
 int uring_init(struct uring *u, struct engine_job *j, struct thread_data *td,
 	       unsigned int per_io);
 void uring_exit(struct uring *u);
