@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "json.h"
+#include "util/json.h"
 #include "report.h"
 
 #define SECTOR	512.0

@@ -14,6 +14,7 @@
 #include <linux/fs.h>
 
 #include "engine.h"
+#include "util/json.h"
 
 void engine_error(const struct engine_job *j, const struct thread_data *td,
 		  const char *fmt, ...)
@@ -110,21 +111,16 @@ void engine_job_abort(struct engine_job *j)
 	j->counters_fd = -1;
 }
 
-/* Append @s as a JSON string; what is not ASCII is passed on as it is. */
-static void json_string(FILE *out, const char *s)
+static void json_text(struct json *json, const char *key, const char *value)
 {
-	fputc('"', out);
-	for (; *s; s++) {
-		unsigned char c = *s;
+	json_key(json, key);
+	json_string(json, value);
+}
 
-		if (c == '"' || c == '\\')
-			fprintf(out, "\\%c", c);
-		else if (c < 0x20 || c == 0x7f)
-			fprintf(out, "\\u%04x", c);
-		else
-			fputc(c, out);
-	}
-	fputc('"', out);
+static void json_number(struct json *json, const char *key, uint64_t value)
+{
+	json_key(json, key);
+	json_uint(json, value);
 }
 
 void engine_job_exit(struct engine_job *j, struct thread_data *td,
@@ -142,31 +138,34 @@ void engine_job_exit(struct engine_job *j, struct thread_data *td,
 	};
 	const struct counter *tables[] = { common, extra }, *c;
 	size_t len = 0, i;
+	struct json json = { 0 };
 	char *line = NULL;
 	int err = 0;
-	FILE *out;
 
 	if (j->counters_fd < 0)
 		return;
 
-	out = open_memstream(&line, &len);
-	if (!out) {
+	json.out = open_memstream(&line, &len);
+	if (!json.out) {
 		err = errno;
 		goto close;
 	}
-	fprintf(out, "{\"schema\":\"durabench-counters/1\",\"engine\":\"%s\",\"strategy\":\"%s\",\"fio\":\"%s\",\"job\":",
-		j->engine, j->strategy, DURABENCH_FIO_VERSION);
-	json_string(out, td->o.name ? td->o.name : "");
-	fprintf(out, ",\"thread\":%u,\"subjob\":%u,\"pid\":%d,\"error\":%d",
-		(unsigned int)td->thread_number,
-		(unsigned int)td->subjob_number, (int)td->pid,
-		j->error ? j->error : td->error);
+	json_open(&json, '{');
+	json_text(&json, "schema", "durabench-counters/1");
+	json_text(&json, "engine", j->engine);
+	json_text(&json, "strategy", j->strategy);
+	json_text(&json, "fio", DURABENCH_FIO_VERSION);
+	json_text(&json, "job", td->o.name ? td->o.name : "");
+	json_number(&json, "thread", td->thread_number);
+	json_number(&json, "subjob", td->subjob_number);
+	json_number(&json, "pid", td->pid);
+	json_number(&json, "error", j->error ? j->error : td->error);
 	for (i = 0; i < ARRAY_SIZE(tables); i++)
 		for (c = tables[i]; c && c->name; c++)
-			fprintf(out, ",\"%s\":%llu", c->name,
-				(unsigned long long)c->value);
-	fputs("}\n", out);
-	if (fclose(out))
+			json_number(&json, c->name, c->value);
+	json_close(&json, '}');
+	fputc('\n', json.out);
+	if (fclose(json.out))
 		err = errno;
 	/* One write on O_APPEND: lines of concurrent jobs do not mix. */
 	else if (write(j->counters_fd, line, len) != (ssize_t)len)

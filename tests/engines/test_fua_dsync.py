@@ -204,6 +204,13 @@ def test_syncs_are_counted_and_timed(run_fio, tmp_path, strategy):
     assert result.counter["syncs"] == result.job["sync"]["lat_ns"]["N"] + 1
 
 
+def test_counters_of_a_job_with_any_name(run_fio, tmp_path):
+    name = 'quote " backslash \\ tab \t umlaut ü'
+    result = run_fio("fua-dsync", strategy="dsync", filename=tmp_path / "f", jobs=[{"name": name}], **workload())
+    assert result.exit_status == 0, result.stderr
+    assert result.counter["job"] == name
+
+
 # ---- refusals and errors -------------------------------------------------
 
 

@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#include "observe/json.h"
+#include "util/json.h"
 
 struct output {
 	struct json j;

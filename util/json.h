@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Writing JSON, as little as the observer needs: it runs in an initramfs,
- * where a library for this would weigh more than the observer itself.
+ * Writing JSON, as little as observer and engines need. The observer runs in
+ * an initramfs, where a library for this would weigh more than it does, and
+ * an engine lives in a fio that has one of its own.
  *
  * Commas are put by the writer, so a key or a value may be written wherever
  * JSON has one. Errors stay with the stream: look at ferror(j->out).
