@@ -158,14 +158,14 @@ def option_lines(options: dict[str, Any]) -> list[str]:
 
 
 def last_document(path: Path) -> dict[str, Any] | None:
-    """fio writes messages before its JSON."""
+    """fio writes messages before its JSON, and control characters into it."""
     if not path.exists():
         return None
     lines = path.read_text().splitlines(keepends=True)
     starts = [number for number, line in enumerate(lines) if line.rstrip() == "{"]
     if not starts:
         return None
-    document, _ = json.JSONDecoder().raw_decode("".join(lines[starts[-1] :]))
+    document, _ = json.JSONDecoder(strict=False).raw_decode("".join(lines[starts[-1] :]))
     return document
 
 
