@@ -135,8 +135,9 @@ class Job:
 def joint_seconds(jobs: Iterable[Job], direction: str) -> float | None:
     """Time in s in which the jobs together did what they did in one direction: from the first start to the last end.
 
-    fio tells when a job started from 3.36 on. Before that, the jobs of one group are taken to have started together and
-    groups behind a stonewall to have followed each other; None where options say that it was otherwise."""
+    fio tells when a job started from 3.36 on. Before that, the jobs of one group are taken to have started together, groups
+    behind a stonewall to have followed each other, and new groups beside each other not; None where options say that it was
+    otherwise, or don't say."""
     active = [each for each in jobs if direction in each.directions and each.directions[direction].runtime_ms]
     if not active:
         return None
@@ -145,13 +146,15 @@ def joint_seconds(jobs: Iterable[Job], direction: str) -> float | None:
         return (max(ends) - min(each.start_ms or 0 for each in active)) / 1000
     if len(active) > 1 and any(is_on(each.options, name) for each in active for name in ("startdelay", "wait_for")):
         return None
-    phases: list[int] = []
-    group: int | None = None
+    phases = [0]
+    group = active[0].group
     for each in active:
-        walled = "stonewall" in each.options or "wait_for_previous" in each.options
-        if not phases or (each.group != group and walled):
-            phases.append(0)
-        group = each.group
+        if each.group != group:
+            group = each.group
+            if "stonewall" in each.options or "wait_for_previous" in each.options:
+                phases.append(0)
+            elif "new_group" not in each.options:
+                return None
         phases[-1] = max(phases[-1], each.directions[direction].runtime_ms)
     return sum(phases) / 1000
 
@@ -264,14 +267,14 @@ def _job(raw: Mapping[str, Any], shared: Mapping[str, Any]) -> Job:
     options = {str(name): str(value) for name, value in {**shared, **own}.items()}
     sync = raw.get("sync") or {}
     latency = _latency(sync.get("lat_ns"))
-    syncs: int | None = latency.n or int(sync.get("total_ios", 0))
+    syncs: int | None = latency.n or _count(sync.get("total_ios", 0))
     if syncs == 0 and any(is_on(options, name) for name in ("disable_clat", "gtod_reduce")):
         syncs = None
     return Job(
         name=str(raw.get("jobname", "")),
-        group=int(raw.get("groupid", 0)),
-        error=int(raw.get("error", 0)),
-        start_ms=int(raw["job_start"]) if raw.get("job_start") else None,
+        group=_count(raw.get("groupid", 0)),
+        error=_count(raw.get("error", 0)),
+        start_ms=_count(raw["job_start"]) if raw.get("job_start") else None,
         options=options,
         directions={name: _direction(raw[name]) for name in DIRECTIONS if name in raw},
         sync=latency,
@@ -287,11 +290,11 @@ def is_on(options: Mapping[str, str], name: str) -> bool:
 
 def _direction(raw: Mapping[str, Any]) -> Direction:
     return Direction(
-        io_bytes=int(raw["io_bytes"] if "io_bytes" in raw else 1024 * raw.get("io_kbytes", 0)),
-        total_ios=int(raw.get("total_ios", 0)),
-        runtime_ms=int(raw.get("runtime", 0)),
-        clat=_latency(raw.get("clat_ns"), int(raw.get("total_ios", 0))),
-        lat=_latency(raw.get("lat_ns"), int(raw.get("total_ios", 0))),
+        io_bytes=_count(raw["io_bytes"] if "io_bytes" in raw else 1024 * raw.get("io_kbytes", 0)),
+        total_ios=_count(raw.get("total_ios", 0)),
+        runtime_ms=_count(raw.get("runtime", 0)),
+        clat=_latency(raw.get("clat_ns"), _count(raw.get("total_ios", 0))),
+        lat=_latency(raw.get("lat_ns"), _count(raw.get("total_ios", 0))),
     )
 
 
@@ -299,20 +302,27 @@ def _latency(raw: Mapping[str, Any] | None, ios: int = 0) -> Latency:
     """`ios` is the number of samples where fio prints none (before 3.17) and has measured."""
     if not raw:
         return Latency()
-    n = int(raw["N"]) if "N" in raw else ios if raw.get("max") else 0
+    n = _count(raw["N"]) if "N" in raw else ios if raw.get("max") else 0
     if n == 0:
         return Latency()
-    percentiles = {float(name): float(value) for name, value in raw.get("percentile", {}).items()}
+    percentiles = {float(name): float(_count(value)) for name, value in raw.get("percentile", {}).items()}
     return Latency(
         n=n,
         min=_number(raw.get("min")),
         max=_number(raw.get("max")),
         mean=_number(raw.get("mean")),
         stddev=_number(raw.get("stddev")),
-        bins={int(midpoint): int(count) for midpoint, count in raw.get("bins", {}).items()},
+        bins={int(midpoint): _count(count) for midpoint, count in raw.get("bins", {}).items()},
         # fio up to 3.3 fills the list up with entries of 0 percent.
         percentiles={percent: value for percent, value in percentiles.items() if percent > 0},
     )
+
+
+def _count(value: Any) -> int:
+    """A number that fio counted; ValueError or TypeError for what it can't have."""
+    if not math.isfinite(value) or value < 0:
+        raise ValueError(f"{value!r} is no count")
+    return int(value)
 
 
 def _number(value: Any) -> float | None:

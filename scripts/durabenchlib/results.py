@@ -317,8 +317,9 @@ def _read_repetition(entry: formats.Repetition, folder: Path) -> Repetition:
 
 def _read_samples(path: Path, observed: Observed | None) -> Samples:
     header, *lines = _json_lines(path) or [{}]
-    if header.get("schema") != formats.SAMPLES:
-        raise Failure(Exit.INPUT, f"{path}: has schema {header.get('schema')!r}; this durabench reads {formats.SAMPLES!r}")
+    schema = header.get("schema") if isinstance(header, dict) else None
+    if schema != formats.SAMPLES:
+        raise Failure(Exit.INPUT, f"{path}: has schema {schema!r}; this durabench reads {formats.SAMPLES!r}")
     names = [each.name for each in observed.targets()] if observed else []
     try:
         return Samples(
@@ -330,7 +331,7 @@ def _read_samples(path: Path, observed: Observed | None) -> Samples:
                 if all(each["dev"].get(name, [None] * 5)[4] is not None for each in lines)
             },
         )
-    except (KeyError, IndexError, TypeError) as error:
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
         raise Failure(Exit.INPUT, f"{path}: a sample is not of the form of {formats.SAMPLES}: {error}") from None
 
 

@@ -65,6 +65,9 @@ def test_output_without_json_is_refused_with_what_it_says() -> None:
         '{"fio version": "fio-3.33", "jobs": [{"error": "?"}]}',
         '{"fio version": "fio-3.33", "jobs": [{"write": 3}]}',
         '{"fio version": "fio-3.33", "jobs": [{"write": {"clat_ns": {"N": 1, "bins": {"x": 1}}}}]}',
+        '{"fio version": "fio-3.33", "jobs": [{"write": {"total_ios": 1e999}}]}',
+        '{"fio version": "fio-3.33", "jobs": [{"sync": {"lat_ns": {"N": -1}}}]}',
+        '{"fio version": "fio-3.33", "jobs": [{"sync": {"lat_ns": {"N": null}}}]}',
         '{"fio version": "fio-3.33", ' + '"a": {' * 5000,
         "[" * 100_000,
     ],
@@ -195,6 +198,8 @@ def test_jobs_behind_a_stonewall_follow() -> None:
     assert joint(first, *walled) == 5.0
     beside = job(writes=[1], runtime_ms=2000, group=1, new_group="1")
     assert joint(first, beside) == 3.0
+    unsaid = job(writes=[1], runtime_ms=2000, group=1)
+    assert joint(first, unsaid) is None
 
 
 def test_a_delayed_start_has_no_known_joint_time() -> None:

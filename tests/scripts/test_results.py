@@ -169,7 +169,17 @@ def test_samples(tmp_path: Path) -> None:
     assert found.flushes["loop0"].tolist() == [2, 4]
 
 
-@pytest.mark.parametrize("text", ["", samples({"schema": "durabench-samples/2"}), samples({"schema": "durabench-samples/1"}, {})])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        samples([]),
+        samples({"schema": "durabench-samples/2"}),
+        samples({"schema": "durabench-samples/1"}, {}),
+        samples({"schema": "durabench-samples/1"}, {"t": "x", "dirty": 0, "writeback": 0, "dev": {"loop0": [0] * 6}}),
+        samples({"schema": "durabench-samples/1"}, {"t": 0, "dirty": 0, "writeback": 0, "dev": []}),
+    ],
+)
 def test_damaged_samples_are_refused(tmp_path: Path, text: str) -> None:
     run = SampleRun(tmp_path / "run")
     (run.add("seq", "dsync", document(job(writes=[1])), observed(device())) / "samples.jsonl").write_text(text)
