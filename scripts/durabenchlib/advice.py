@@ -34,6 +34,7 @@ def warnings(before: Run, after: Run, pairs: Sequence[Pair]) -> list[str]:
     found: list[str] = []
     for run in runs:
         found += _incomplete(run)
+        found += _not_compared(run, pairs)
     if len(runs) == 2:
         found += _differences(before, after)
     found += _durability(pairs)
@@ -55,8 +56,8 @@ def _incomplete(run: Run) -> Iterator[str]:
         done = sum(each.status == "ok" for each in manifest.repetitions)
         reason = f": {manifest.reason}" if manifest.reason else ""
         yield (
-            f"The run {run.path.name} is {manifest.status}{reason}. {done} of {len(manifest.repetitions)} repetitions ended "
-            "well; what is missing may not be missing by chance."
+            f"The run {run.path.name} is {manifest.status}{reason}. {done} of {len(manifest.repetitions)} repetitions "
+            "ended well; what is missing may not be missing by chance."
         )
     yield from run.unusable
     if manifest.demo:
@@ -64,6 +65,17 @@ def _incomplete(run: Run) -> Iterator[str]:
             "This is the shortened demonstration: the mechanism is real, the numbers are too short for a claim. "
             "Run `durabench run` without --demo for those."
         )
+
+
+def _not_compared(run: Run, pairs: Sequence[Pair]) -> Iterator[str]:
+    compared = {pair.case.name for pair in pairs}
+    known = {case.name for case in run.measurement.case}
+    for name in dict.fromkeys(each.entry.case for each in run.repetitions):
+        ways = dict.fromkeys(each.entry.strategy for each in run.repetitions if each.entry.case == name)
+        if name not in known:
+            yield f"{name} of {run.path.name} is not compared: the measurement has no such case any more."
+        elif name not in compared:
+            yield f"{name} of {run.path.name} is not compared: it was measured with {', '.join(ways)} only."
 
 
 def _differences(before: Run, after: Run) -> Iterator[str]:
@@ -83,15 +95,17 @@ def _differences(before: Run, after: Run) -> Iterator[str]:
 def _shown(value: object) -> str:
     if isinstance(value, dict):
         return " ".join(f"{name}={text}" for name, text in value.items())
-    return {None: "unknown", "": "unknown", True: "yes", False: "no"}.get(value, str(value))  # type: ignore[call-overload]
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value) if value not in (None, "") else "unknown"
 
 
 def _durability(pairs: Sequence[Pair]) -> Iterator[str]:
     names = list(dict.fromkeys(name for pair in pairs for name, _ in pair.sides() if not strategies.is_durable(name)))
     if names:
         yield (
-            f"{' and '.join(names)} {'is' if len(names) == 1 else 'are'} not durable: a power cut may lose writes that were "
-            "reported complete, until a sync."
+            f"{' and '.join(names)} {'is' if len(names) == 1 else 'are'} not durable: a power cut may lose writes that "
+            "were reported complete, until a sync."
         )
 
 
@@ -107,14 +121,17 @@ def _flushes(runs: Sequence[Run], pairs: Sequence[Pair]) -> Iterator[str]:
             )
         elif target.fua is False:
             yield (
-                f"{target.path} has no FUA, so each durable write needs one flush at least: what is shown is two flushes "
-                "a write against one. On a device with FUA it would be one against none."
+                f"{target.path} has no FUA, so each durable write needs one flush at least: what is shown is two "
+                "flushes a write against one. On a device with FUA it would be one against none."
             )
 
 
 def _repetitions(pairs: Sequence[Pair]) -> Iterator[str]:
     single = dict.fromkeys(
-        f"{pair.case.name} {strategy}" for pair in pairs for strategy, repetitions in pair.sides() if len(repetitions) == 1
+        f"{pair.case.name} {strategy}"
+        for pair in pairs
+        for strategy, repetitions in pair.sides()
+        if len(repetitions) == 1
     )
     if single:
         yield (
@@ -128,11 +145,11 @@ def _percentiles(pairs: Sequence[Pair]) -> Iterator[str]:
     saturated: dict[str, None] = {}
     for pair in pairs:
         for metric in pair.case.metrics:
-            percent = results.percent(metric.name)
-            if percent is None:
+            percent, distribution = results.percent(metric.name), results.distribution(metric.name)
+            if percent is None or distribution is None:
                 continue
             name = f"{pair.case.name} {metric.name}"
-            latencies = [each.latency(metric.name) for _, repetitions in pair.sides() for each in repetitions]
+            latencies = [each.latency(distribution) for _, repetitions in pair.sides() for each in repetitions]
             least = min((each.n for each in latencies if each.n), default=None)
             needed = round(10 / (1 - percent / 100)) if percent < 100 else 0
             if least is not None and least < needed:
@@ -152,22 +169,26 @@ def _percentiles(pairs: Sequence[Pair]) -> Iterator[str]:
 
 
 def _page_allocation(runs: Sequence[Run], pairs: Sequence[Pair]) -> Iterator[str]:
-    """Buffered writes that are slower than the same device takes with O_DIRECT are bound by something before the device."""
+    """Buffered writes that are slower than the same device takes with O_DIRECT are bound by something before the
+    device."""
     for run in runs:
         for case in {pair.case.name: pair.case for pair in pairs}.values():
             buffered = _bandwidth(run.of(case.name, "buffered"))
             direct = _bandwidth(run.of(case.name, "direct"))
-            compared = any("buffered" in (pair.before_strategy, pair.after_strategy) for pair in pairs if pair.case is case)
+            compared = any(
+                "buffered" in (pair.before_strategy, pair.after_strategy) for pair in pairs if pair.case is case
+            )
             if buffered and direct and direct > 1.25 * buffered:
                 yield (
                     f"{case.name}: buffered wrote {buffered:.0f} MiB/s where O_DIRECT reached {direct:.0f} on the same "
-                    "target, so not the device bounds it but the page cache: on a virtual machine mostly the first touch of "
-                    "memory that the host must hand out. Judge other ways against the better of buffered and dontcache."
+                    "target, so not the device bounds it but the page cache: on a virtual machine mostly the first "
+                    "touch of memory that the host must hand out. Judge other ways against the better of buffered and "
+                    "dontcache."
                 )
             elif buffered and not direct and compared and run.manifest.environment.virtualization not in ("", "none"):
                 yield (
-                    f"{case.name}: on a virtual machine, buffered may be bound by the first touch of free memory rather "
-                    "than by the device. Add --strategy direct to see what the device takes."
+                    f"{case.name}: on a virtual machine, buffered may be bound by the first touch of free memory "
+                    "rather than by the device. Add --strategy direct to see what the device takes."
                 )
 
 
@@ -183,8 +204,8 @@ def _sync_counts(pairs: Sequence[Pair]) -> Iterator[str]:
                 writes, syncs = each.mechanism["writes"], each.mechanism["syncs"]
                 if writes and syncs and syncs > writes + len(each.fio.jobs):
                     yield (
-                        f"{pair.case.name} {strategy}: {syncs:.0f} syncs for {writes:.0f} writes. fio before 3.38 adds syncs "
-                        "at a queue depth above 1 and after reads; use a newer fio or a depth of 1."
+                        f"{pair.case.name} {strategy}: {syncs:.0f} syncs for {writes:.0f} writes. fio before 3.38 adds "
+                        "syncs at a queue depth above 1 and after reads; use a newer fio or a depth of 1."
                     )
                     break
 
@@ -207,6 +228,6 @@ def _as_published(pairs: Sequence[Pair]) -> Iterator[str]:
     names = dict.fromkeys(pair.case.name for pair in pairs if pair.case.variant == "as-published")
     if names:
         yield (
-            f"{', '.join(names)} repeats the published benchmark with its defects; the measurement's README tells which, "
-            "and the cases as described mend them."
+            f"{', '.join(names)} repeats the published benchmark with its defects; the measurement's README tells "
+            "which, and the cases as described mend them."
         )

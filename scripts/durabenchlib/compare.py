@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""`durabench compare`: two strategies of one run, or two runs, metric by metric, beside what was published and what kernel
-and device did."""
+"""`durabench compare`: two strategies of one run, or two runs, metric by metric, beside what was published and what
+kernel and device did."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ FORMATS = ("text", "md", "json", "csv")
 def compare_runs(
     before: Run, after: Run, before_strategy: str | None = None, after_strategy: str | None = None
 ) -> Comparison:
-    """Compare two strategies of one run (where none are named, those that stand for before and after), or the same cases
-    and strategies of two runs."""
+    """Compare two strategies of one run (where none are named, those that stand for before and after), or the same
+    cases and strategies of two runs."""
     if before.manifest.measurement != after.manifest.measurement:
         raise Failure(
             Exit.USAGE,
@@ -64,7 +64,8 @@ def _pairs(before: Run, after: Run, before_strategy: str | None, after_strategy:
     if not pairs:
         asked = " and ".join(dict.fromkeys(name for _, old, new in chosen for name in (old, new)))
         has = "; ".join(
-            f"{run.path} has " + ", ".join(dict.fromkeys(f"{each.entry.case}:{each.entry.strategy}" for each in run.repetitions))
+            f"{run.path} has "
+            + ", ".join(dict.fromkeys(f"{each.entry.case}:{each.entry.strategy}" for each in run.repetitions))
             for run in ([before] if before.path == after.path else [before, after])
         )
         raise Failure(Exit.INPUT, f"no case was measured on both sides with {asked}: {has}")
@@ -159,10 +160,12 @@ def add_parser(subparsers: Any) -> None:
         "compare",
         help="show before, after and ratio beside what was published and what the kernel did",
         description="Compare the before and after strategies of one run, or two runs of one measurement case by case "
-        "(two kernels, two devices). RUN is a run's folder; RUN:STRATEGY picks one strategy of it, for both sides or none.",
+        "(two kernels, two devices). RUN is a run's folder; RUN:STRATEGY picks one strategy, for both sides or none.",
     )
     parser.add_argument("before", metavar="RUN[:STRATEGY]")
-    parser.add_argument("after", metavar="RUN[:STRATEGY]", nargs="?", help="the run to compare with (default: the same)")
+    parser.add_argument(
+        "after", metavar="RUN[:STRATEGY]", nargs="?", help="the run to compare with (default: the same)"
+    )
     parser.add_argument("--format", choices=FORMATS, default="text", help="default: text")
     parser.add_argument("--output", metavar="FILE", type=Path, help="write to FILE instead of standard output")
     parser.set_defaults(func=run)
@@ -180,7 +183,9 @@ def run(args: argparse.Namespace) -> int:
     if args.format == "text" and not args.output:
         print_text(comparison, Console())
         return Exit.OK
-    write = {"text": tables.text, "md": tables.markdown, "csv": tables.comma_separated, "json": formats.to_json}[args.format]
+    write = {"text": tables.text, "md": tables.markdown, "csv": tables.comma_separated, "json": formats.to_json}[
+        args.format
+    ]
     written = write(comparison)
     if args.output:
         formats.write_text(args.output, written)

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What the figures show, as data: FIGURES declares each of them once, and plots.py and gnuplot.py draw the same declaration.
+"""What the figures show, as data: FIGURES declares each of them once, and plots.py and gnuplot.py draw the same
+declaration.
 
-Positions are in the units of the axes, sizes in inches. A figure has no decoration of its own beyond what is declared here:
-limits, ticks and labels are chosen once, so that both drawings show the same. Axes of rates begin at 0, axes of latency
-are logarithmic, and what is measured in intervals is drawn in steps and never smoothed.
+Positions are in the units of the axes, sizes in inches. A figure has no decoration of its own beyond what is declared
+here: limits, ticks and labels are chosen once, so that both drawings show the same. Axes of rates begin at 0, axes of
+latency are logarithmic, and what is measured in intervals is drawn in steps and never smoothed.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ WIDTH = 7.6  # inches, of every figure
 FONT_POINTS = 8.5
 LINE = 0.155  # inches, height of a line of text
 CHAR = 0.077  # inches, width of a character, a little generous
+
+INK = "ink"  # stands for the colour of text, whatever the ground
 
 Scale = Literal["linear", "log"]
 
@@ -48,8 +51,8 @@ class Axis:
 
 @dataclass(frozen=True)
 class Mark:
-    """Data drawn in one way: a line, dots (hollow ones for what is not ours, or before), upright ticks, or whiskers, which
-    take pairs of points. `name` tells what it is in the tables and data files."""
+    """Data drawn in one way: a line, dots (hollow ones for what is not ours, or before), upright ticks, or whiskers,
+    which take pairs of points. `name` tells what it is in the tables and data files."""
 
     draw: Literal["line", "dots", "hollow", "ticks", "whiskers"]
     name: str
@@ -61,8 +64,8 @@ class Mark:
 
 @dataclass(frozen=True)
 class Label:
-    """Text to the right of a panel, at a fraction of its height; `anchor` is the end of the line that it names, in fractions
-    of the panel, and `colour` that of the line."""
+    """Text to the right of a panel, at a fraction of its height; `anchor` is the end of the line that it names, in
+    fractions of the panel, and `colour` that of the line."""
 
     text: str
     height: float
@@ -95,8 +98,8 @@ class Box:
 
 @dataclass(frozen=True)
 class Figure:
-    """Panels in a grid of `columns`; `name` is the stem of its files, `footer` one line for each entry. `head` and `rows`
-    are a table of the numbers behind it."""
+    """Panels in a grid of `columns`; `name` is the stem of its files, `footer` one line for each entry. `head` and
+    `rows` are a table of the numbers behind it."""
 
     name: str
     title: str
@@ -171,6 +174,11 @@ class Subject:
         """Each repetition's own value of a metric."""
         return [value for value in (each.metric(metric) for each in self.repetitions) if value is not None]
 
+    def took(self, key: str) -> list[float]:
+        """Each repetition's own value of the mechanism, bytes in MiB."""
+        known = (each.mechanism[key] for each in self.repetitions)
+        return [value / tables.scale(key) for value in known if value is not None]
+
     def typical(self, metric: str) -> Repetition:
         """The repetition with the median of a metric: one that was measured, to be shown over time."""
         known = sorted(
@@ -199,7 +207,14 @@ class Context:
         return f"{self.case.name} with {strategies.label(first.strategy)}" if first.side else self.case.name
 
     def figure(
-        self, name: str, title: str, panels: list[Panel], columns: int, head: list[str], rows: list[list[str]], note: str = ""
+        self,
+        name: str,
+        title: str,
+        panels: list[Panel],
+        columns: int,
+        head: list[str],
+        rows: list[list[str]],
+        note: str = "",
     ) -> Figure:
         """A figure of this case, with the footer that all of its figures have."""
         footer = [note] if note else []
@@ -253,7 +268,7 @@ def ratio_axis(values: Sequence[float]) -> Axis:
     low, high = (math.log2(limit) for limit in (min(*values, 1.0), max(*values, 1.0)))
     margin = max(0.04 * (high - low), 0.3)
     low, high = low - margin, high + margin
-    step = next(step for step in (1, 2, 4, 8, 16, 32) if (high - low) / step < 8)
+    step = next(step for step in (1, 2, 4, 8, 16, 32) if (high - low) / step < 8 or step == 32)
     powers = [power for power in range(-32 * step, 32 * step + 1, step) if low <= power <= high]
     ticks = [(2.0**power, f"{2**power}x" if power >= 0 else f"1/{2**-power}x") for power in powers]
     return Axis("after / before", 2**low, 2**high, ticks, "log")
@@ -287,8 +302,8 @@ def _duration(us: float) -> str:
 
 
 def labels_at_ends(x: Axis, y: Axis, marks: Sequence[Mark], height: float) -> list[Label]:
-    """A label for each line, where it ends, moved as far as needed for none to cover another. `height` is that of the axes
-    in inches."""
+    """A label for each line, where it ends, moved as far as needed for none to cover another. `height` is that of the
+    axes in inches."""
     ends = [(mark, x.fraction(mark.x[-1]), y.fraction(mark.y[-1])) for mark in marks if mark.draw == "line" and mark.x]
     ends.sort(key=lambda end: end[2])
     gap = LINE / height
@@ -311,14 +326,11 @@ def labels_at_ends(x: Axis, y: Axis, marks: Sequence[Mark], height: float) -> li
 
 def ladder(context: Context) -> Figure | None:
     """Latency against the share of samples that it holds for, from the merged bins of all repetitions."""
-    names = dict.fromkeys(
-        metric.name.rpartition(".")[0] if not metric.name.endswith("p99.9") else metric.name[: -len(".p99.9")]
-        for metric in context.case.metrics
-        if results.is_latency(metric.name)
-    )
     panels: list[Panel] = []
     rows: list[list[str]] = []
-    for name in names:
+    for name in dict.fromkeys(results.distribution(metric.name) for metric in context.case.metrics):
+        if name is None:
+            continue
         merged = [(subject, merge(each.latency(name) for each in subject.repetitions)) for subject in context.subjects]
         merged = [(subject, latency) for subject, latency in merged if latency.bins]
         if not merged:
@@ -343,7 +355,8 @@ _PERCENTS = (50.0, 90.0, 99.0, 99.9, 99.99)
 
 
 def _ladder_line(subject: Subject, latency: Latency) -> Mark:
-    """Steps: a bin's latency holds from the share of the bins below it to its own. The last ends where one sample is left."""
+    """Steps: a bin's latency holds from the share of the bins below it to its own. The last ends where one sample is
+    left."""
     values = np.array(sorted(latency.bins))
     share = np.cumsum([latency.bins[value] for value in values]) / sum(latency.bins.values())
     ends = math.log10(sum(latency.bins.values()))
@@ -353,7 +366,7 @@ def _ladder_line(subject: Subject, latency: Latency) -> Mark:
         # Steps that no eye tells apart are taken together.
         if at - x[-1] < 0.01 and end < 1:
             continue
-        held = min(max(float(value), latency.min or 0.0), latency.max or float(value)) / 1000
+        held = max(min(max(float(value), latency.min or 0.0), latency.max or float(value)), 1.0) / 1000
         y += [held, held]
         x += [at, at]
     return Mark("line", subject.name, subject.colour, x[:-1], y, subject.dashed)
@@ -371,7 +384,7 @@ def rates(context: Context) -> Figure | None:
 
 def _rates(context: Context, subjects: Sequence[Subject]) -> list[Panel]:
     panels = [
-        _rows(subjects, f"{metric.name}, {results.unit(metric.name)}", lambda s, m=metric: s.values(m.name))
+        _rows(subjects, f"{metric.name}, {results.unit(metric.name)}", [each.values(metric.name) for each in subjects])
         for metric in context.case.metrics
         if results.unit(metric.name) in ("IOPS", "MiB/s")
     ]
@@ -391,14 +404,10 @@ def _table_of_rows(panels: Sequence[Panel]) -> tuple[list[str], list[list[str]]]
 
 
 def _rows(
-    subjects: Sequence[Subject],
-    label: str,
-    values: Callable[[Subject], list[float]],
-    latency: bool = False,
-    show: Callable[[float], str] = tables.number,
+    subjects: Sequence[Subject], title: str, shown: Sequence[list[float]], latency: bool = False, key: str = ""
 ) -> Panel:
-    """A row of dots for each subject, its median as an upright tick and as a number to the right."""
-    shown = [values(subject) for subject in subjects]
+    """A row of dots for each subject with its values, their median as an upright tick and as a number to the right.
+    `key` is that of the mechanism, if the values are of it."""
     every = [value for each in shown for value in each]
     marks: list[Mark] = []
     y = rows_axis([subject.name for subject in subjects])
@@ -410,10 +419,11 @@ def _rows(
         marks.append(Mark(draw, subject.name, subject.colour, found, [float(row)] * len(found)))
         middle = statistics.median(found)
         marks.append(Mark("ticks", f"{subject.name} median", subject.colour, [middle], [float(row)]))
-        labels.append(Label(show(middle), y.fraction(row)))
+        text = tables.mechanism(key, middle * tables.scale(key)) if key else tables.number(middle)
+        labels.append(Label(text, y.fraction(row)))
     x = latency_axis([value for value in every if value > 0] or [1.0], most=4) if latency else linear_axis("", every)
     height = 0.26 * len(subjects) + 0.25 + _PANEL_TOP + 0.28
-    return Panel(label, replace(x, label=""), y, marks, labels, height=height)
+    return Panel(title, replace(x, label=""), y, marks, labels, height=height)
 
 
 def matrix(context: Context) -> Figure | None:
@@ -424,16 +434,13 @@ def matrix(context: Context) -> Figure | None:
     latencies = [name for name in names if results.percent(name) is not None]
     chosen = list(dict.fromkeys([latencies[0], latencies[-1]])) if latencies else []
     panels = _rates(context, context.subjects)[:1]
-    panels += [_rows(context.subjects, f"{name}, us", lambda s, n=name: s.values(n), latency=True) for name in chosen]
+    subjects = context.subjects
+    panels += [
+        _rows(subjects, f"{name}, us", [each.values(name) for each in subjects], latency=True) for name in chosen
+    ]
     for key, name in tables.MECHANISM.items():
         if "_per_" in key or (key == "dirty_writeback_peak_bytes" and "dirty_peak" in names):
-            scale = tables.scale(key)
-            panel = _rows(
-                context.subjects,
-                name,
-                lambda s, k=key, f=scale: [v / f for v in (each.mechanism[k] for each in s.repetitions) if v is not None],
-                show=lambda value, k=key, f=scale: tables.mechanism(k, value * f),
-            )
+            panel = _rows(subjects, name, [each.took(key) for each in subjects], key=key)
             # What is alike for all of them explains nothing.
             medians = [value for mark in panel.marks if mark.draw == "ticks" for value in mark.x]
             if medians and max(medians) > 0.5 and max(medians) > 1.01 * min(medians):
@@ -455,10 +462,7 @@ def ratios(context: Context) -> Figure | None:
     labels: list[Label] = []
     rows: list[list[str]] = []
     values = [1.0]
-    colour = context.subjects[-1].colour
-    for subject in context.subjects:
-        if subject.side == "after" or (not subject.side and subject.strategy == context.comparison.after):
-            colour = subject.colour
+    colour = strategies.colour(context.comparison.after)
     for row, metric in enumerate(shown):
         before, after = (metric.values.get(side, []) for side in ("before", "after"))
         text, span = tables.ratio(metric.ratio), ""
@@ -470,7 +474,7 @@ def ratios(context: Context) -> Figure | None:
         marks.append(Mark("dots", metric.name, colour, [metric.ratio or 1.0], [float(row)]))
         values.append(metric.ratio or 1.0)
         if metric.published and metric.published.ratio:
-            marks.append(Mark("hollow", f"{metric.name} published", _INK, [metric.published.ratio], [float(row)]))
+            marks.append(Mark("hollow", f"{metric.name} published", INK, [metric.published.ratio], [float(row)]))
             values.append(metric.published.ratio)
             text += f", published {tables.ratio(metric.published.ratio)}"
         labels.append(Label(text, y.fraction(row)))
@@ -487,18 +491,20 @@ def ratios(context: Context) -> Figure | None:
 
 
 def series(context: Context) -> Figure | None:
-    """Over time, of the repetition with the median result: bandwidth from fio's logs; dirty pages and flushes as sampled."""
+    """Over time, of the repetition with the median result: bandwidth from fio's logs; dirty pages and flushes as
+    sampled."""
     headline = context.case.metrics[0].name
     chosen = [(subject, subject.typical(headline)) for subject in context.subjects]
     panels: list[Panel] = []
     for direction in ("write", "read"):
-        lines = [
-            _stepped(subject, *_thinned(*each.bandwidth(direction), np.mean)) for subject, each in chosen
-        ]
+        lines = [_stepped(subject, *_thinned(*each.bandwidth(direction), np.mean)) for subject, each in chosen]
         panels += _over_time(f"{direction} bandwidth, MiB/s", lines)
-    sampled = [(subject, each.samples) for subject, each in chosen if each.samples is not None and len(each.samples.time)]
+    sampled = [
+        (subject, each.samples) for subject, each in chosen if each.samples is not None and len(each.samples.time)
+    ]
     dirty = [
-        _stepped(subject, *_thinned(found.time, found.dirty_writeback / results.MIB, np.max)) for subject, found in sampled
+        _stepped(subject, *_thinned(found.time, found.dirty_writeback / results.MIB, np.max))
+        for subject, found in sampled
     ]
     panels += _over_time("Dirty + Writeback, MiB", dirty)
     flushes = []
@@ -510,14 +516,19 @@ def series(context: Context) -> Figure | None:
     panels += _over_time("flushes of the device, 1/s", flushes)
     # fio's time begins with its jobs and the observer's with fio; one length for all of them lets the eye go down.
     end = max((panel.x.high for panel in panels), default=0.0)
-    panels = [replace(panel, x=_time_axis(end), labels=_line_labels(_time_axis(end), panel.y, panel.marks)) for panel in panels]
+    panels = [
+        replace(panel, x=_time_axis(end), labels=_line_labels(_time_axis(end), panel.y, panel.marks))
+        for panel in panels
+    ]
     for unit in dict.fromkeys(published.unit for published in context.series):
         lines = []
         for published in context.series:
             if published.unit == unit:
                 time = np.arange(1, len(published.values) + 1) * published.interval_s
                 name = strategies.label(published.strategy) if published.strategy else published.name
-                lines.append(_steps(name, strategies.colour(published.strategy), False, time, np.array(published.values)))
+                lines.append(
+                    _steps(name, strategies.colour(published.strategy), False, time, np.array(published.values))
+                )
         panels += _over_time(f"published, {unit}", lines)
     if not panels:
         return None
@@ -525,7 +536,11 @@ def series(context: Context) -> Figure | None:
     panels[-1] = replace(last, x=replace(last.x, label="time, s"), height=last.height + 0.22)
     title = f"{context.name}: over time, of the repetition with the median {headline}"
     rows = [
-        [panel.title, mark.name, *(tables.number(value) for value in (min(mark.y), statistics.median(mark.y), max(mark.y)))]
+        [
+            panel.title,
+            mark.name,
+            *(tables.number(value) for value in (min(mark.y), statistics.median(mark.y), max(mark.y))),
+        ]
         for panel in panels
         for mark in panel.marks
     ]
@@ -538,7 +553,7 @@ def _stepped(subject: Subject, time: np.ndarray, values: np.ndarray) -> Mark:
 
 def _steps(name: str, colour: str, dashed: bool, time: np.ndarray, values: np.ndarray) -> Mark:
     """A value stands for the time since the one before it."""
-    begin = np.concatenate(([0.0], time[:-1])) if len(time) else time
+    begin = np.insert(time[:-1], 0, 0.0) if len(time) else time
     x = np.column_stack((begin, time)).ravel()
     return Mark("line", name, colour, x.tolist(), np.repeat(values, 2).tolist(), dashed)
 
@@ -555,9 +570,9 @@ def _thinned(
 
 
 def _over_time(title: str, lines: list[Mark]) -> list[Panel]:
-    """A panel, if any line has a value."""
-    lines = [line for line in lines if any(line.y)]
-    if not lines:
+    """A panel, if any line has a value other than 0."""
+    lines = [line for line in lines if line.x]
+    if not any(any(line.y) for line in lines):
         return []
     x = _time_axis(max(line.x[-1] for line in lines))
     y = linear_axis("", [value for line in lines for value in line.y])
@@ -568,15 +583,12 @@ _SERIES_HEIGHT = 1.0
 
 
 def _time_axis(end: float) -> Axis:
-    return replace(linear_axis("", [end]), high=end)
+    return replace(linear_axis("", [end]), high=end or 1.0)
 
 
 def _line_labels(x: Axis, y: Axis, lines: Sequence[Mark]) -> list[Label]:
     return labels_at_ends(x, y, lines, _SERIES_HEIGHT)
 
-
-# Stands for the colour of text, whatever the ground: plots.py and gnuplot.py know it.
-_INK = INK = "ink"
 
 FIGURES: dict[str, Callable[[Context], Figure | None]] = {
     "ratios": ratios,

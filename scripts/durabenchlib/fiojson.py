@@ -6,9 +6,9 @@ interval, does not escape control characters, and repeats keys when an option is
 called `client_stats`, with `unified_rw_reporting` the directions are called `mixed`. The last document of a file is the
 result.
 
-Two things of fio's own accounting are mended here. `sync.total_ios` stays 0 with `fdatasync=` in every release up to 3.42
-(the syncs are counted as short reads), so syncs are counted by `sync.lat_ns.N`. Percentiles can't be averaged, so those of
-several jobs are computed from their merged histograms, which JSON+ has as `bins`.
+Two things of fio's own accounting are mended here. `sync.total_ios` stays 0 with `fdatasync=` in every release up to
+3.42 (the syncs are counted as short reads), so syncs are counted by `sync.lat_ns.N`. Percentiles can't be averaged, so
+those of several jobs are computed from their merged histograms, which JSON+ has as `bins`.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _NOT_A_NUMBER = re.compile(r'("\s*:\s*)[-+]?(?:nan|inf)(?:\(\w*\))?(?=\s*[,}\]])
 
 @dataclass(frozen=True)
 class Latency:
-    """A latency distribution in ns. `bins` maps a bucket's midpoint to its count (empty unless JSON+); `percentiles` maps
-    percent to the value that fio printed, which only stands for this one distribution."""
+    """A latency distribution in ns. `bins` maps a bucket's midpoint to its count (empty unless JSON+); `percentiles`
+    maps percent to the value that fio printed, which only stands for this one distribution."""
 
     n: int = 0
     min: float | None = None
@@ -90,7 +90,9 @@ def merge(latencies: Iterable[Latency]) -> Latency:
     mean = None if None in means else sum(each.n * (each.mean or 0.0) for each in parts) / n
     stddev = None
     if mean is not None and all(each.stddev is not None for each in parts):
-        square = sum((each.n - 1) * (each.stddev or 0.0) ** 2 + each.n * ((each.mean or 0.0) - mean) ** 2 for each in parts)
+        square = sum(
+            (each.n - 1) * (each.stddev or 0.0) ** 2 + each.n * ((each.mean or 0.0) - mean) ** 2 for each in parts
+        )
         stddev = math.sqrt(square / (n - 1))
     return Latency(
         n=n,
@@ -117,9 +119,10 @@ class Direction:
 class Job:
     """One entry of fio's job list: a job, a clone of it, or with group_reporting a group.
 
-    `error` is an errno. `start_ms` is in milliseconds since the epoch, None before fio 3.36. `options` has the job's own
-    options over the global ones. `syncs` is the number of fsync, fdatasync and sync_file_range calls that completed, None
-    where fio can't tell."""
+    `error` is an errno. `start_ms` is in milliseconds since the epoch, None before fio 3.36. `options` has the job's
+    own options over the global ones. `syncs` is the number of fsync, fdatasync and sync_file_range calls that
+    completed, None where fio can't tell.
+    """
 
     name: str
     group: int
@@ -135,9 +138,10 @@ class Job:
 def joint_seconds(jobs: Iterable[Job], direction: str) -> float | None:
     """Time in s in which the jobs together did what they did in one direction: from the first start to the last end.
 
-    fio tells when a job started from 3.36 on. Before that, the jobs of one group are taken to have started together, groups
-    behind a stonewall to have followed each other, and new groups beside each other not; None where options say that it was
-    otherwise, or don't say."""
+    fio tells when a job started from 3.36 on. Before that, the jobs of one group are taken to have started together,
+    groups behind a stonewall to have followed each other, and new groups beside each other not; None where options say
+    that it was otherwise, or don't say.
+    """
     active = [each for each in jobs if direction in each.directions and each.directions[direction].runtime_ms]
     if not active:
         return None
@@ -209,7 +213,9 @@ def _scan(text: str, source: str) -> tuple[dict[str, Any] | None, list[str]]:
                 continue
             if '"fio version"' in text[start : start + 200]:
                 number = text.count("\n", 0, start) + 1
-                raise Failure(Exit.INPUT, f"{source}: the fio document that begins at line {number} is cut off or damaged")
+                raise Failure(
+                    Exit.INPUT, f"{source}: the fio document that begins at line {number} is cut off or damaged"
+                )
         if line.strip():
             messages.append(line.strip())
         position = end + 1

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Writes the figures as gnuplot scripts with their data beside, to be redrawn or changed without anything of this project:
-`gnuplot NAME.gp` in their folder makes NAME.svg (gnuplot 5)."""
+"""Writes the figures as gnuplot scripts with their data beside, to be redrawn or changed without anything of this
+project: `gnuplot NAME.gp` in their folder makes NAME.svg (gnuplot 5)."""
 
 from __future__ import annotations
 

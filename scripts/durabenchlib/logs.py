@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Reads fio's bandwidth, IOPS and latency logs (`write_bw_log` and its siblings).
 
-A line is `msec, value[, maximum], direction, block size[, offset][, priority][, issue time]`: how many columns there are
-depends on fio's release and on options, so they are taken by their position from the left and never counted from the right.
-Sync latencies are in no log.
+A line is `msec, value[, maximum], direction, block size[, offset][, priority][, issue time]`: how many columns there
+are depends on fio's release and on options, so they are taken by their position from the left and never counted from
+the right. Sync latencies are in no log.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ _MIN_COLUMNS, _MAX_COLUMNS = 4, 8
 
 @dataclass(frozen=True)
 class Log:
-    """Columns of one log: time in s since the job's start, value in fio's unit (bw KiB/s, latencies ns), direction 0..2."""
+    """Columns of one log: time in s since the job's start, value in fio's unit (bw KiB/s, latencies ns), direction
+    0..2."""
 
     time: np.ndarray
     value: np.ndarray
@@ -55,7 +56,10 @@ def read(path: Path, both: bool = False) -> Log:
             continue
         columns = line.split(",")
         if len(columns) > _MAX_COLUMNS:
-            raise Failure(Exit.INPUT, f"{path}:{number}: has {len(columns)} columns, so it is not a bw, iops or lat log but a histogram")
+            raise Failure(
+                Exit.INPUT,
+                f"{path}:{number}: has {len(columns)} columns, so it is not a bw, iops or lat log but a histogram",
+            )
         at = 3 if both else 2
         try:
             if len(columns) < max(_MIN_COLUMNS, at + 2):
@@ -79,7 +83,7 @@ def joint_bandwidth(logs: Iterable[Log], interval_s: float = 1.0) -> tuple[np.nd
     edges = np.arange(0.0, max(each.time[-1] for each in logs) + interval_s / 2, interval_s)
     total = np.zeros(max(len(edges) - 1, 0))
     for each in logs:
-        time = np.concatenate(([0.0], np.maximum.accumulate(each.time)))
-        kib = np.concatenate(([0.0], np.cumsum(each.value * np.diff(time))))
+        time = np.insert(np.maximum.accumulate(each.time), 0, 0.0)
+        kib = np.insert(np.cumsum(each.value * np.diff(time)), 0, 0.0)
         total += np.diff(np.interp(edges, time, kib))
     return edges[1:], total / 1024 / interval_s

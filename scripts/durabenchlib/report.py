@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import itertools
 import json
 import shlex
@@ -267,10 +266,12 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "report",
         help="make one HTML file of runs, and gnuplot scripts",
-        description="Make one HTML file of runs: each run's strategies, and runs of one measurement against the first of them.",
+        description="Make one HTML file of runs: each run's strategies, and runs of one measurement against the first.",
     )
     parser.add_argument("runs", metavar="RUN", nargs="+", type=Path, help="a run's folder")
-    parser.add_argument("-o", "--output", metavar="FILE", type=Path, default=Path("report.html"), help="default: report.html")
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", type=Path, default=Path("report.html"), help="default: report.html"
+    )
     parser.add_argument(
         "--gnuplot",
         metavar="DIR",

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Reads a run's folder: its manifest, and of each repetition fio's result, the observer's and the engine's counts, as the
-metrics and the mechanism that docs/formats.md names."""
+"""Reads a run's folder: its manifest, and of each repetition fio's result, the observer's and the engine's counts, as
+the metrics and the mechanism that docs/formats.md names."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ class Observed:
     system: System
 
     def targets(self) -> list[Device]:
-        """The devices that executed the target's requests: in place of one that counts no flushes (dm, md), those below it
-        that do."""
+        """The devices that executed the target's requests: in place of one that counts no flushes (dm, md), those below
+        it that do."""
         named = [each for each in self.devices if each.role == "target"]
         return list({each.name: each for device in named for each in self._counting(device)}.values())
 
@@ -102,7 +102,7 @@ class Counters:
 
 @dataclass(frozen=True)
 class Samples:
-    """The observer's samples: time in s, memory in bytes, and for each device its flushes and writes since the start."""
+    """The observer's samples: time in s, memory in bytes, and for each device its flushes since the start."""
 
     time: np.ndarray
     dirty_writeback: np.ndarray
@@ -137,11 +137,12 @@ class Repetition:
         system = self.observed.system
         if match["other"] == "dirty_peak":
             return system.dirty_writeback_peak_bytes / MIB
-        return 100 * (system.cpu_user_s + system.cpu_system_s) / self.observed.elapsed_s if self.observed.elapsed_s else None
+        share = _per(system.cpu_user_s + system.cpu_system_s, self.observed.elapsed_s)
+        return None if share is None else 100 * share
 
     def latency(self, name: str) -> fiojson.Latency:
-        """The distribution behind a latency metric: `name` is one, or without its last part (`write.clat`, `JOB/sync.lat`)."""
-        match = _METRIC.fullmatch(name) or _match(name + ".max")
+        """The distribution of this name (see `distribution`)."""
+        match = _match(name + ".max")
         return _merged(self._jobs(match["job"]), match["latency"])
 
     @cached_property
@@ -171,8 +172,8 @@ class Repetition:
         return _read_samples(path, self.observed) if path.exists() else None
 
     def bandwidth(self, direction: str) -> tuple[np.ndarray, np.ndarray]:
-        """Bandwidth of all jobs together over time, from fio's averaged logs: ends of their intervals in s, MiB/s. Empty
-        without such logs."""
+        """Bandwidth of all jobs together over time, from fio's averaged logs: ends of their intervals in s, MiB/s.
+        Empty without such logs."""
         options = next((each.options for each in self.fio.jobs if fiojson.is_on(each.options, "log_avg_msec")), None)
         if options is None:
             return np.array([]), np.array([])
@@ -193,8 +194,8 @@ _COUNTED = ("durable_writes", "flush_calls", "kicks", "kicks_coalesced", "writeb
 
 @dataclass(frozen=True)
 class Run:
-    """One run. `repetitions` are those that ended well and can be read, in the order in which they were made; `unusable`
-    has a sentence for each of the others."""
+    """One run. `repetitions` are those that ended well and can be read, in the order in which they were made;
+    `unusable` has a sentence for each of the others."""
 
     path: Path
     manifest: formats.Run
@@ -236,7 +237,9 @@ def load_run(path: Path) -> Run:
             continue
         if entry.status != "ok":
             ended = "failed" if entry.status == "failed" else "was interrupted"
-            unusable.append(f"Repetition {entry.dir} is left out: it {ended}{f' ({entry.reason})' if entry.reason else ''}.")
+            unusable.append(
+                f"Repetition {entry.dir} is left out: it {ended}{f' ({entry.reason})' if entry.reason else ''}."
+            )
             continue
         try:
             usable.append(_read_repetition(entry, path / entry.dir))
@@ -254,9 +257,10 @@ def unit(metric: str) -> str:
     return "us" if match["latency"] else _UNITS[match["other"] or match["rate"].split(".")[1]]
 
 
-def is_latency(metric: str) -> bool:
-    """Whether a metric is taken from a latency distribution."""
-    return bool(_match(metric)["latency"])
+def distribution(metric: str) -> str | None:
+    """Name of the latency distribution that a metric is taken from (`JOB/write.clat`), None if it is from none."""
+    match = _match(metric)
+    return metric[: match.start("value") - 1] if match["latency"] else None
 
 
 def percent(metric: str) -> float | None:

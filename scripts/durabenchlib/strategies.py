@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What every output must say alike of a strategy: its colour, and whether its writes are durable when reported complete."""
+"""What every output must say alike of a strategy: its colour, and whether its writes are durable when reported
+complete."""
 
 from __future__ import annotations
 
-# Okabe and Ito, "Color Universal Design" (2008), told apart with any kind of colour vision. Of their eight, black and yellow
-# are left out, since figures are shown on light and dark ground.
+# Okabe and Ito, "Color Universal Design" (2008), told apart with any kind of colour vision. Of their eight, black and
+# yellow are left out, since figures are shown on light and dark ground.
 _ORANGE, _SKY, _GREEN, _BLUE, _VERMILION, _PURPLE, _GREY = (
     "#E69F00",
     "#56B4E9",

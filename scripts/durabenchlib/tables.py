@@ -72,7 +72,7 @@ def _significant(value: float, digits: int, decimals: int) -> str:
 
 def overlap(metric: MetricComparison) -> bool:
     """Whether the repetitions of the two sides overlap, so that their difference may be chance."""
-    before, after = metric.values.get("before"), metric.values.get("after")
+    before, after = (metric.values.get(side, []) for side in ("before", "after"))
     return bool(before and after) and max(min(before), min(after)) <= min(max(before), max(after))
 
 
@@ -187,7 +187,8 @@ def lines(comparison: Comparison) -> Iterator[tuple[str, str]]:
 
 
 def cover(comparison: Comparison) -> str:
-    """The table to paste into a mail: metrics and the sentence on each case, without the mechanism's table and warnings."""
+    """The table to paste into a mail: metrics and the sentence on each case, without the mechanism's table and
+    warnings."""
     out: list[str] = []
     for measurement in comparison.measurements:
         out += [line for _, line in _wrap("", f"{measurement.name}: {measurement.title}", "  ")]
@@ -235,7 +236,9 @@ def footnotes(measurement: MeasurementComparison) -> Iterator[str]:
 def _metric_table(case: CaseComparison) -> list[tuple[str, ...]]:
     rows = metric_rows(case)
     published = any(any(row.published) for row in rows)
-    table: list[tuple[str, ...]] = [("  metric", *sides(case), "ratio", *(("before", "after", "ratio") if published else ()))]
+    table: list[tuple[str, ...]] = [
+        ("  metric", *sides(case), "ratio", *(("before", "after", "ratio") if published else ()))
+    ]
     if published:
         table.insert(0, ("", "", "", "", "", "", "published"))
     for row in rows:
@@ -246,8 +249,8 @@ def _metric_table(case: CaseComparison) -> list[tuple[str, ...]]:
 
 
 def _align(table: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Columns: the first to the left, the others to the right. A row of one cell stands across all, one with an empty first
-    cell has its last above the last columns."""
+    """Columns: the first to the left, the others to the right. A row of one cell stands across all, one with an empty
+    first cell has its last above the last columns."""
     full = [row for row in table if len(row) > 1]
     widths = [max(len(row[i]) for row in full if row[0]) for i in range(len(full[0]))]
     gap = "  " if sum(widths) + 2 * len(widths) - 2 <= WIDTH else " "
@@ -340,7 +343,18 @@ def comma_separated(comparison: Comparison) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(
-        ("measurement", "case", "variant", "strategy_before", "strategy_after", "metric", "unit", "better", "before", "after")
+        (
+            "measurement",
+            "case",
+            "variant",
+            "strategy_before",
+            "strategy_after",
+            "metric",
+            "unit",
+            "better",
+            "before",
+            "after",
+        )
         + ("ratio", "before_min", "before_max", "after_min", "after_max", "n_before", "n_after")
         + ("published_before", "published_after", "published_ratio")
     )
@@ -352,7 +366,12 @@ def comma_separated(comparison: Comparison) -> str:
                 cell = metric.published
                 writer.writerow(
                     (*head, metric.name, metric.unit, metric.better, metric.before, metric.after, metric.ratio)
-                    + (min(before, default=None), max(before, default=None), min(after, default=None), max(after, default=None))
+                    + (
+                        min(before, default=None),
+                        max(before, default=None),
+                        min(after, default=None),
+                        max(after, default=None),
+                    )
                     + (len(before), len(after))
                     + ((cell.before, cell.after, cell.ratio) if cell else (None, None, None))
                 )

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Makes run folders for the tests of what reads them: numbers are chosen, the shapes are those of docs/formats.md and of
-fio 3.33."""
+"""Makes run folders for the tests of what reads them: numbers are chosen, the shapes are those of docs/formats.md and
+of fio 3.33."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ rows = [{ metric = "write.bw", unit = "MiB/s", before = 1.0, after = 3.0 }]
 
 
 def bucket(ns: int) -> int:
-    """Midpoint of the bucket of fio's histogram that a latency falls in (fio stat.c: 64 buckets for each power of two)."""
+    """Midpoint of the bucket of fio's histogram that a latency falls in (fio stat.h: 64 for each power of two)."""
     if ns < 128:
         return ns
     width = 1 << (ns.bit_length() - 7)
@@ -119,7 +119,16 @@ def document(*jobs: dict[str, Any], version: str = "fio-3.33") -> str:
 
 def device(name: str = "loop0", role: str = "target", **counts: Any) -> dict[str, Any]:
     """A device as the observer saw it."""
-    return {"name": name, "role": role, "of": [], "writes": 0, "write_sectors": 0, "flushes": 0, "flush_ms": 0, **counts}
+    return {
+        "name": name,
+        "role": role,
+        "of": [],
+        "writes": 0,
+        "write_sectors": 0,
+        "flushes": 0,
+        "flush_ms": 0,
+        **counts,
+    }
 
 
 def observed(*devices: dict[str, Any], dirty_mib: float = 1.0, elapsed_s: float = 1.0) -> dict[str, Any]:

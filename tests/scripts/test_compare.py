@@ -175,7 +175,13 @@ def test_what_differs_between_runs(tmp_path: Path) -> None:
     after = sample(tmp_path, "after", environment=environment)
     (found,) = compare.compare_runs(results.load_run(before), results.load_run(after)).measurements
     warned(found, "kernel (6.18.0 before, 7.4.0 after)", "All else that was recorded is equal")
-    target = {"kind": "block", "path": "/dev/sda", "resolved": "/dev/sda", "write_cache": "write back", "scheduler": "bfq"}
+    target = {
+        "kind": "block",
+        "path": "/dev/sda",
+        "resolved": "/dev/sda",
+        "write_cache": "write back",
+        "scheduler": "bfq",
+    }
     other = sample(tmp_path, "other", environment={**environment, "fio": "fio-3.42"}, target=target)
     (found,) = compare.compare_runs(results.load_run(before), results.load_run(other)).measurements
     warned(found, "kernel", "fio (fio-3.33 before, fio-3.42 after)", "scheduler (none before, bfq after)", "sum of all")
@@ -208,6 +214,19 @@ def test_not_durable_is_said_everywhere(tmp_path: Path) -> None:
         assert "* not durable" in form
 
 
+def test_what_is_not_compared_is_named(tmp_path: Path) -> None:
+    run = SampleRun(tmp_path / "run")
+    for _ in range(2):
+        add(run, "seq", "dsync", 1000, 2000)
+        add(run, "seq", "fua", 1000, 1000)
+        add(run, "sync", "dsync", 1000, 2000)
+        add(run, "gone", "fua", 1000, 2000)
+    found = compared(run.write())
+    assert [case.name for case in found.cases] == ["seq"]
+    warned(found, "sync of run is not compared: it was measured with dsync only")
+    warned(found, "gone of run is not compared: the measurement has no such case any more")
+
+
 def bandwidths(folder: Path, direct: int, virtualization: str) -> formats.MeasurementComparison:
     run = SampleRun(folder / "run")
     run.manifest["environment"]["virtualization"] = virtualization
@@ -227,7 +246,9 @@ def test_buffered_on_a_virtual_machine_without_direct(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("direct", "virtualization"), [(1100, "kvm"), (0, "none")])
 def test_buffered_bound_by_the_device(tmp_path: Path, direct: int, virtualization: str) -> None:
-    assert not [warning for warning in bandwidths(tmp_path, direct, virtualization).warnings if "first touch" in warning]
+    assert not [
+        warning for warning in bandwidths(tmp_path, direct, virtualization).warnings if "first touch" in warning
+    ]
 
 
 def test_more_syncs_than_writes(tmp_path: Path) -> None:
@@ -257,7 +278,10 @@ def test_text_is_narrow_and_says_why(tmp_path: Path) -> None:
     text = tables.text(compare.compare_runs(run, run))
     assert all(len(line) <= tables.WIDTH for line in text.splitlines()), text
     joined = " ".join(text.split())
-    assert "seq: dsync 1100 IOPS, fua 11000 IOPS (10.0x, published 50.0x); dsync issued 2.00 flushes per write, fua 1.00." in joined
+    assert (
+        "seq: dsync 1100 IOPS, fua 11000 IOPS (10.0x, published 50.0x); dsync issued 2.00 flushes per write, fua 1.00."
+        in joined
+    )
     assert "write.iops IOPS 1100 11000 10.0x 100.0 5000 50.0x 1000..1200 -> 10000..12000" in joined
     assert "warning: The run run is partial" in joined
 
@@ -289,9 +313,23 @@ def test_hostile_names_reach_no_terminal(tmp_path: Path) -> None:
 
 def test_numbers() -> None:
     values = (119.7, 7497.0, 0.01234, 131072, 0, 3.14159, 99.999, None)
-    assert [tables.number(value) for value in values] == ["119.7", "7497", "0.0123", "131072", "0", "3.142", "100.0", "-"]
+    assert [tables.number(value) for value in values] == [
+        "119.7",
+        "7497",
+        "0.0123",
+        "131072",
+        "0",
+        "3.142",
+        "100.0",
+        "-",
+    ]
     assert [tables.ratio(value) for value in (62.63, 0.0159, 1024.2, 1.0, 0, None)] == [
-        "62.6x", "0.0159x", "1024x", "1.00x", "0x", "-",
+        "62.6x",
+        "0.0159x",
+        "1024x",
+        "1.00x",
+        "0x",
+        "-",
     ]
 
 
@@ -308,7 +346,12 @@ def test_csv(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert None not in rows[-1] and None not in rows[-1].values()
     iops = rows[0]
     assert (iops["metric"], iops["before"], iops["after"], iops["ratio"]) == ("write.iops", "1100.0", "11000.0", "10.0")
-    assert (iops["before_min"], iops["after_max"], iops["n_after"], iops["published_ratio"]) == ("1000.0", "12000.0", "3", "50.0")
+    assert (iops["before_min"], iops["after_max"], iops["n_after"], iops["published_ratio"]) == (
+        "1000.0",
+        "12000.0",
+        "3",
+        "50.0",
+    )
     (flushes,) = [row for row in rows if row["metric"] == "mechanism.flushes_per_write"]
     assert (flushes["before"], flushes["after"]) == ("2.0", "1.0")
 

@@ -103,8 +103,10 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_client_mode_counts_no_client_twice() -> None:
-    jobs = [{**sample_run.job(name, writes=[1000]), "hostname": host} for name, host in
-            (("w", "a"), ("w", "b"), ("All clients", "b"))]
+    jobs = [
+        {**sample_run.job(name, writes=[1000]), "hostname": host}
+        for name, host in (("w", "a"), ("w", "b"), ("All clients", "b"))
+    ]
     text = sample_run.document(*jobs).replace('"jobs"', '"client_stats"')
     text = text.replace('"fio version"', '"global options": [{"bs": "4k"}], "fio version"')
     found = fiojson.parse(text, "f")

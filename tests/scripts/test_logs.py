@@ -34,7 +34,9 @@ def test_empty_logs_are_empty(tmp_path: Path) -> None:
     assert [len(each) for each in logs.joint_bandwidth([found])] == [0, 0]
 
 
-@pytest.mark.parametrize("line", ["0, 4w50605, 1, 4096, 0", "500, 20", "500, 2048, 7, 0", "500; 2048; 1; 0", "1.5, 3, 1, 0"])
+@pytest.mark.parametrize(
+    "line", ["0, 4w50605, 1, 4096, 0", "500, 20", "500, 2048, 7, 0", "500; 2048; 1; 0", "1.5, 3, 1, 0"]
+)
 def test_a_broken_line_is_named(tmp_path: Path, line: str) -> None:
     path = written(tmp_path, f"0, 1, 1, 0\n{line}\n")
     with pytest.raises(Failure, match=r"x_bw.1.log:2: is not a line") as failure:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""`durabench report`: one page that needs nothing but itself, figures that say what was measured, gnuplot scripts that draw."""
+"""`durabench report`: one page that needs nothing but itself, figures that say what was measured, gnuplot scripts that
+draw."""
 
 from __future__ import annotations
 
@@ -24,7 +25,9 @@ pytestmark = pytest.mark.usefixtures("sample_measurement")
 HOSTILE = "</script><script>alert(1)</script>\"'&$x_{1}$\x1b[2J{{7*7}}"
 
 
-def run_of(folder: Path, name: str = "run", strategies: tuple[str, ...] = ("dsync", "fua", "none"), **manifest: object) -> Path:
+def run_of(
+    folder: Path, name: str = "run", strategies: tuple[str, ...] = ("dsync", "fua", "none"), **manifest: object
+) -> Path:
     """A run with everything a figure can show."""
     run = SampleRun(folder / name, **manifest)
     for turn in (1, 2):
@@ -40,12 +43,21 @@ def run_of(folder: Path, name: str = "run", strategies: tuple[str, ...] = ("dsyn
             (path / "seq_bw.1.log").write_text("500, 1024, 1, 0\n1000, 3072, 1, 0\n")
             lines = [{"schema": "durabench-samples/1", "interval_ms": 100, "start": "", "devices": ["loop0"]}]
             lines += [
-                {"t": t / 10, "dirty": 2**20, "writeback": t * 2**20, "cached": 0, "cpu": {}, "dev": {"loop0": [0, 0, 0, 0, t, 0]}}
+                {
+                    "t": t / 10,
+                    "dirty": 2**20,
+                    "writeback": t * 2**20,
+                    "cached": 0,
+                    "cpu": {},
+                    "dev": {"loop0": [0, 0, 0, 0, t, 0]},
+                }
                 for t in range(1, 11)
             ]
             (path / "samples.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
             (path / "job.fio").write_text("[seq]\nrw=write\n")
-            (path / "command.json").write_text(json.dumps({"command": ["fio", "a b.fio"], "environment": {"LC_ALL": "C"}}))
+            (path / "command.json").write_text(
+                json.dumps({"command": ["fio", "a b.fio"], "environment": {"LC_ALL": "C"}})
+            )
     return run.write()
 
 
@@ -154,7 +166,7 @@ def test_every_figure_has_its_numbers(tmp_path: Path) -> None:
 
 
 def test_names_can_do_no_harm(tmp_path: Path) -> None:
-    """A label, a target, a job file and a warning that try to be HTML, SVG, TeX, a template and a terminal's command."""
+    """A label, a target, a job file and a warning that try to be HTML, TeX, a template and a terminal's command."""
     run = SampleRun(tmp_path / "run", label=HOSTILE, notes=[HOSTILE])
     run.manifest["target"]["path"] = HOSTILE
     for strategy in ("dsync", "fua"):
@@ -203,7 +215,11 @@ def test_the_same_runs_make_the_same_bytes(tmp_path: Path) -> None:
 def test_runs_of_one_measurement_are_compared(tmp_path: Path) -> None:
     runs = [results.load_run(run_of(tmp_path, name, label=name)) for name in ("old", "new")]
     found = report.compare_all(runs)
-    assert [(each.before, each.after) for each in found.measurements] == [("dsync", "fua"), ("dsync", "fua"), ("old", "new")]
+    assert [(each.before, each.after) for each in found.measurements] == [
+        ("dsync", "fua"),
+        ("dsync", "fua"),
+        ("old", "new"),
+    ]
     assert {each.before for each in found.measurements[2].cases} == {"dsync", "fua", "none"}
     report.write_html(tmp_path / "report.html", runs, found)
     text = Page(tmp_path / "report.html").text
@@ -318,7 +334,12 @@ def test_long_series_are_thinned_and_keep_their_peak(tmp_path: Path) -> None:
         samples = folder / "samples.jsonl"
         header = samples.read_text().splitlines()[0]
         lines = [
-            {"t": t / 10, "dirty": 2**20 * (500 if t == 777 else 1), "writeback": 0, "dev": {"loop0": [0, 0, 0, 0, t, 0]}}
+            {
+                "t": t / 10,
+                "dirty": 2**20 * (500 if t == 777 else 1),
+                "writeback": 0,
+                "dev": {"loop0": [0, 0, 0, 0, t, 0]},
+            }
             for t in range(1, 1001)
         ]
         samples.write_text("\n".join([header, *map(json.dumps, lines)]))
@@ -367,7 +388,15 @@ def test_other_ticks() -> None:
     assert [text for _, text in figures.linear_axis("", [7497.0]).ticks] == ["0", "2000", "4000", "6000"]
     assert [text for _, text in figures.linear_axis("", []).ticks] == ["0", "0.2", "0.4", "0.6", "0.8", "1"]
     assert [text for _, text in figures.linear_axis("", [95121.0]).ticks] == ["0", "20k", "40k", "60k", "80k"]
-    assert [text for _, text in figures.nines_axis(5.2).ticks] == ["0", "p50", "p90", "p99", "p99.9", "p99.99", "p99.999"]
+    assert [text for _, text in figures.nines_axis(5.2).ticks] == [
+        "0",
+        "p50",
+        "p90",
+        "p99",
+        "p99.9",
+        "p99.99",
+        "p99.999",
+    ]
     assert [text for _, text in figures.ratio_axis([0.4, 3.0]).ticks] == ["1/2x", "1x", "2x"]
     assert "1/64x" in [text for _, text in figures.ratio_axis([0.0159, 62.6]).ticks]
 
@@ -421,7 +450,9 @@ def test_gnuplot_redraws_every_figure(tmp_path: Path) -> None:
     shutil.move(tmp_path / "plots", elsewhere)
     for name, figure in named.items():
         tree = gnuplot_draws(elsewhere / f"{name}.gp")
-        shown = [" ".join("".join(element.itertext()).split()) for element in tree.iter() if element.tag.endswith("text")]
+        shown = [
+            " ".join("".join(element.itertext()).split()) for element in tree.iter() if element.tag.endswith("text")
+        ]
         assert figure.title in shown
         for panel in figure.panels:
             for label in panel.labels:

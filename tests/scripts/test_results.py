@@ -63,7 +63,7 @@ def test_latencies_of_jobs_are_merged(tmp_path: Path) -> None:
     assert found.metric("write.clat.p99.9") == sample_run.bucket(9_000_000) / 1000
     assert found.metric("b/c/write.clat.p50") == 9000
     assert found.latency("write.clat").n == 100
-    assert found.latency("a/write.clat.p99").n == 99
+    assert found.latency("a/write.clat").n == 99
 
 
 @pytest.mark.parametrize("name", ["write.clat.p", "write.lat.p99", "clat", "sync.iops", "", "write.clat.p99us"])
@@ -71,6 +71,12 @@ def test_an_unknown_metric_is_refused(tmp_path: Path, name: str) -> None:
     found = one(tmp_path, job(writes=[1]))
     with pytest.raises(Failure, match="there is no metric"):
         found.metric(name)
+
+
+def test_distributions_and_percents() -> None:
+    names = ["write.clat.p99.9", "a.b/c/sync.lat.mean", "write.iops", "read.clat.max"]
+    assert [results.distribution(name) for name in names] == ["write.clat", "a.b/c/sync.lat", None, "read.clat"]
+    assert [results.percent(name) for name in names] == [99.9, None, None, None]
 
 
 def test_units() -> None:
@@ -199,10 +205,20 @@ def test_unusable_repetitions_are_left_out_and_named(tmp_path: Path) -> None:
     run.add("seq", "dsync", "nothing\n")
     (run.add("seq", "dsync", good) / "fio.json").unlink()
     (run.add("seq", "dsync", good) / "observe.json").write_text('{"schema": "durabench-observe/1"}')
-    (run.add("seq", "dsync", good) / "counters.jsonl").write_text('{"schema": "durabench-counters/1", "job": "a"}\n{"sch')
+    (run.add("seq", "dsync", good) / "counters.jsonl").write_text(
+        '{"schema": "durabench-counters/1", "job": "a"}\n{"sch'
+    )
     found = results.load_run(run.write())
     assert [each.entry.order for each in found.repetitions] == [1]
-    expected = ["fio ended with 1", "interrupted", "error 5", "no fio JSON", "No such file", "elapsed_s", "counters.jsonl:2"]
+    expected = [
+        "fio ended with 1",
+        "interrupted",
+        "error 5",
+        "no fio JSON",
+        "No such file",
+        "elapsed_s",
+        "counters.jsonl:2",
+    ]
     assert len(found.unusable) == len(expected)
     for text, part in zip(found.unusable, expected, strict=True):
         assert part in text
