@@ -82,8 +82,8 @@ enum fio_q_status uring_queue(struct uring *u, struct io_u *io_u,
 	} else {
 		io_uring_prep_write(sqe, fd, io_u->xfer_buf, io_u->xfer_buflen,
 				    io_u->offset);
-		sqe->rw_flags = rw_flags;
 	}
+	sqe->rw_flags = rw_flags;
 	io_uring_sqe_set_data(sqe, io_u);
 
 	if (is_pair(u, io_u)) {
