@@ -38,6 +38,7 @@ _EXPLAINS = {
     "flushes_per_write": ("issued", "flushes per write"),
     "requests_per_write": ("took", "device requests per write"),
     "dirty_writeback_peak_bytes": ("had up to", "MiB dirty or in writeback"),
+    "kicks": ("woke the flusher", "times"),
 }
 
 
@@ -153,24 +154,21 @@ def verdict(case: CaseComparison) -> str:
 
 
 def _because(case: CaseComparison) -> str:
-    """The part of the mechanism that changed most; a more telling one goes before what changed less than twice as much.
-    Where nothing changed, the first that says something."""
+    """The most telling part of the mechanism that changed; if none did, the flushes that stayed."""
     before_side, after_side = sides(case)
-    best, alike, most = "", "", 1.25
     for key, (did, what) in _EXPLAINS.items():
         before, after = case.mechanism["before"][key], case.mechanism["after"][key]
         if before is None or after is None or max(before, after) < 0.5:
             continue
+        # The whole machine's dirty pages are noise where the case is not about them.
         if key == "dirty_writeback_peak_bytes" and all(metric.name != "dirty_peak" for metric in case.metrics):
             continue
-        shown = mechanism(key, before), mechanism(key, after)
-        change = max(before, after) / max(min(before, after), max(before, after) / 1e6)
-        if change > most:
-            best = f"{before_side} {did} {shown[0]} {what}, {after_side} {shown[1]}"
-            most = 2 * change
-        elif shown[0] == shown[1]:
-            alike = alike or f"both {did} {shown[0]} {what}"
-    return best or alike
+        if max(before, after) > 1.25 * min(before, after):
+            return f"{before_side} {did} {mechanism(key, before)} {what}, {after_side} {mechanism(key, after)}"
+    flushes = case.mechanism["after"]["flushes_per_write"]
+    return (
+        f"both issued {mechanism('flushes_per_write', flushes)} flushes per write" if flushes and flushes >= 0.5 else ""
+    )
 
 
 def text(comparison: Comparison) -> str:

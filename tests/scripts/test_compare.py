@@ -298,6 +298,36 @@ def test_overlapping_spreads_are_marked(tmp_path: Path) -> None:
     assert "a difference within the spread of the repetitions; both issued 1.00 flushes per write." in verdict
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "sentence"),
+    [
+        (
+            {"flush_calls_per_sync": 1024, "requests_per_write": 1025},
+            {"flush_calls_per_sync": 1, "requests_per_write": 2},
+            "dsync made 1024 flush calls per sync, fua 1.00",
+        ),
+        ({"flushes_per_write": 2}, {"flushes_per_write": 0}, "dsync issued 2.00 flushes per write, fua 0.00"),
+        ({"flushes_per_write": 1.01}, {"flushes_per_write": 1}, "both issued 1.00 flushes per write"),
+        (
+            {"flush_calls_per_sync": 1, "kicks": 0},
+            {"flush_calls_per_sync": 1, "kicks": 3},
+            "dsync woke the flusher 0 times, fua 3",
+        ),
+        (
+            {"flushes_per_write": 0.01, "dirty_writeback_peak_bytes": 2**31},
+            {"flushes_per_write": 0.001, "dirty_writeback_peak_bytes": 2**26},
+            "dsync had up to 2048 MiB dirty or in writeback, fua 64.00",
+        ),
+        ({"writes": 1}, {"writes": 9}, "(10.0x, published 50.0x)"),
+    ],
+)
+def test_the_verdict_names_what_explains(tmp_path: Path, before: dict, after: dict, sentence: str) -> None:
+    (case,) = compared(sample(tmp_path)).cases
+    nothing = dict.fromkeys(results.MECHANISM)
+    case.mechanism = {"before": {**nothing, **before}, "after": {**nothing, **after}}
+    assert tables.verdict(case).endswith(f"{sentence}.")
+
+
 def test_hostile_names_reach_no_terminal(tmp_path: Path) -> None:
     run = results.load_run(sample(tmp_path))
     comparison = compare.compare_runs(run, run)
