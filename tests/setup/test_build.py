@@ -35,7 +35,7 @@ def build(compiler: str, folder: Path) -> subprocess.CompletedProcess[str]:
 def test_no_warnings(compiler, tmp_path):
     done = build(compiler, tmp_path / "build")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "warning" not in done.stdout + done.stderr
+    assert "warning:" not in done.stdout + done.stderr
 
 
 @pytest.fixture(scope="module")
