@@ -223,11 +223,13 @@ def _flat(environment: dict[str, Any]) -> dict[str, str]:
 def _repeat(run: Run) -> str:
     """The command that measures a run again."""
     manifest = run.manifest
-    words = ["durabench", "run", manifest.measurement, "--target", manifest.target.path]
-    for option, values in (("--case", manifest.cases), ("--strategy", manifest.strategies)):
+    words = ["durabench", "run", manifest.measurement]
+    targets = [each.path for each in (manifest.target, manifest.target2) if each is not None]
+    settings = [f"{name}={text}" for name, text in manifest.variables.items() if name in run.measurement.variables]
+    options = {"--target": targets, "--case": manifest.cases, "--strategy": manifest.strategies, "--set": settings}
+    for option, values in options.items():
         words += itertools.chain.from_iterable((option, value) for value in values)
-    words += ["--repeat", str(manifest.repeat), *(["--demo"] if manifest.demo else [])]
-    return shlex.join(words)
+    return shlex.join([*words, "--repeat", str(manifest.repeat)])
 
 
 def _command(path: Path) -> str:

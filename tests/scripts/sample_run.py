@@ -21,6 +21,8 @@ before = "dsync"
 after = "fua"
 strategies = ["dsync", "fua", "none", "buffered", "direct"]
 published = "sample.toml"
+[variables]
+RUNTIME = "60"
 [[case]]
 name = "seq"
 job = "seq.fio"

@@ -148,7 +148,8 @@ def test_the_page_says_what_came_out_first(tmp_path: Path) -> None:
     text = found.text
     assert text.index(verdict) < text.index(tables.cover(comparison)) < text.index("Environment")
     assert "LC_ALL=C fio 'a b.fio'" in text
-    assert "durabench run sample --target /dev/loop0 --case seq --strategy dsync" in text
+    repeat = "durabench run sample --target /dev/loop0 --case seq --strategy dsync --strategy fua --strategy none"
+    assert f"{repeat} --set RUNTIME=1 --repeat 1" in text
     assert json.loads(found.data) == json.loads(formats.to_json(comparison))
 
 
