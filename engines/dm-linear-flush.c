@@ -22,11 +22,10 @@
  * That one is mapped here, by splitting the I/O at the borders of targets, so
  * it needs no device-mapper, no root, and maps regular files as well.
  *
- * A flush is an fsync of the device below, by io_uring where there are several.
- * It blocks, so io_uring hands it to a pool of kernel threads, which stand for
- * the requests that the block layer would have in flight. It also writes back
- * what other jobs have dirtied in the device's page cache meanwhile, which an
- * empty flush bio does not.
+ * A flush is an fdatasync(2) of the device below (fsync(2) for fsync=), by a
+ * pool of threads where there are several. It also writes back what other jobs
+ * have dirtied in the page cache of that device meanwhile, which an empty flush
+ * bio does not.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -34,15 +33,10 @@
 #include <unistd.h>
 
 #include "common/engine.h"
-#include "common/uring.h"
+#include "flush-pool.h"
 #include "lib/mountcheck.h"
 #include "linear-table.h"
 #include "live-table.h"
-
-/* Flushes in flight, of a job: about what the request queue of a disk holds. */
-#define FLUSH_THREADS	64
-/* Flushes submitted at once; longer tables take several rounds. */
-#define MAX_BATCH	4096
 
 enum strategy {
 	KERNEL = 1,
@@ -102,8 +96,7 @@ struct dm_job {
 	struct linear_table table;	/* but for strategy=kernel */
 	int *flush_fds;			/* one for each flush of a sync */
 	unsigned int nr_flushes;
-	struct io_uring ring;
-	unsigned int batch;		/* flushes submitted at once */
+	struct flush_pool pool;
 };
 
 static struct ioengine_ops dm_linear_flush;
@@ -245,11 +238,11 @@ static int init_table(struct dm_job *dj, struct thread_data *td)
 	return -ret;
 }
 
-/* List the flushes of a sync, and make a ring that takes them. */
+/* List the flushes of a sync, and make the threads that do them. */
 static int init_flushes(struct dm_job *dj, struct thread_data *td)
 {
-	unsigned int threads[2] = { FLUSH_THREADS, 0 }, i;
 	const struct linear_table *t = &dj->table;
+	unsigned int i;
 	int ret;
 
 	dj->flush_fds = calloc(dj->strategy == PER_TARGET ? t->nr_targets :
@@ -269,23 +262,18 @@ static int init_flushes(struct dm_job *dj, struct thread_data *td)
 		}
 	}
 
-	/* One is done by the job itself: it waits for no other. */
-	if (dj->nr_flushes == 1)
-		return 0;
-
-	dj->batch = min(dj->nr_flushes, (unsigned int)MAX_BATCH);
-	ret = uring_ring_init(&dj->ring, &dj->job, td, dj->batch);
+	ret = flush_pool_init(&dj->pool, dj->flush_fds, dj->nr_flushes);
 	if (ret)
-		return ret;
-	/* Linux before 5.15 can't be told, and has four a CPU. */
-	io_uring_register_iowq_max_workers(&dj->ring, threads);
-	return 0;
+		engine_error(&dj->job, td,
+			     "strategy=%s: the threads for concurrent flushes can't be made: %s; raise the limits on processes (ulimit -u, pids.max), or take fewer jobs",
+			     dj->job.strategy, strerror(ret));
+	return ret;
 }
 
 static void free_job(struct dm_job *dj)
 {
-	if (dj->ring.ring_fd >= 0)
-		io_uring_queue_exit(&dj->ring);
+	if (dj->pool.threads)
+		flush_pool_exit(&dj->pool);
 	free(dj->flush_fds);
 	linear_table_free(&dj->table);
 	free(dj);
@@ -301,7 +289,6 @@ static int dm_init(struct thread_data *td)
 	if (!dj)
 		return 1;
 	dj->strategy = o->strategy;
-	dj->ring.ring_fd = -1;
 
 	ret = engine_job_init(&dj->job, td, &dm_linear_flush,
 			      strategies[o->strategy], o->counters, 1);
@@ -435,56 +422,14 @@ static int write_back(const struct dm_job *dj, const struct fio_file *f)
 	return 0;
 }
 
-/* Flush @fds concurrently. Returns 0 or the errno of the first that failed. */
-static int flush_batch(struct dm_job *dj, const int *fds, unsigned int nr,
-		       unsigned int fsync_flags)
-{
-	struct io_uring_cqe *cqe;
-	unsigned int i, head;
-	int ret, err = 0;
-
-	for (i = 0; i < nr; i++)
-		io_uring_prep_fsync(io_uring_get_sqe(&dj->ring), fds[i],
-				    fsync_flags);
-	do {
-		ret = io_uring_submit_and_wait(&dj->ring, nr);
-		if (ret < 0 && ret != -EINTR && ret != -EAGAIN)
-			return -ret;
-	} while (io_uring_cq_ready(&dj->ring) < nr);
-
-	io_uring_for_each_cqe(&dj->ring, head, cqe)
-		if (cqe->res < 0 && !err)
-			err = -cqe->res;
-	io_uring_cq_advance(&dj->ring, nr);
-	dj->job.flush_calls += nr;
-	return err;
-}
-
-static int flush_all(struct dm_job *dj, bool datasync)
-{
-	const int *fds = dj->flush_fds;
-	unsigned int done, nr;
-	int ret = 0;
-
-	if (dj->nr_flushes == 1) {
-		dj->job.flush_calls++;
-		return (datasync ? fdatasync(*fds) : fsync(*fds)) ? errno : 0;
-	}
-
-	for (done = 0; !ret && done < dj->nr_flushes; done += nr) {
-		nr = min(dj->batch, dj->nr_flushes - done);
-		ret = flush_batch(dj, fds + done, nr,
-				  datasync ? IORING_FSYNC_DATASYNC : 0);
-	}
-	return ret;
-}
-
 static int sync_by_table(struct dm_job *dj, const struct io_u *io_u)
 {
 	int ret = write_back(dj, io_u->file);
 
-	if (!ret)
-		ret = flush_all(dj, io_u->ddir == DDIR_DATASYNC);
+	if (ret)
+		return ret;
+	ret = flush_pool_run(&dj->pool, io_u->ddir == DDIR_DATASYNC);
+	dj->job.flush_calls += dj->nr_flushes;
 	if (!ret)
 		dj->job.syncs++;
 	return ret;

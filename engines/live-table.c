@@ -75,7 +75,7 @@ int live_table_read(struct linear_table *t)
 	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 	struct dm_task *task;
 	dev_t dev;
-	int ret;
+	int ret, err;
 
 	ret = dm_number(t, &dev);
 	if (ret)
@@ -84,15 +84,13 @@ int live_table_read(struct linear_table *t)
 	pthread_mutex_lock(&lock);
 	dm_log_with_errno_init(no_log);
 	task = dm_task_create(DM_DEVICE_TABLE);
-	errno = 0;
 	if (!task || !dm_task_set_major(task, major(dev)) ||
 	    !dm_task_set_minor(task, minor(dev)) || !dm_task_run(task)) {
-		/* Set if the kernel refused, not if it could not be asked. */
-		ret = task ? dm_task_get_errno(task) : ENOMEM;
-		if (!ret)
-			ret = errno ? errno : EIO;
-		ret = fail(t, ret, "the live table of %s can't be read: %s%s",
-			   t->name, strerror(ret),
+		/* 0 if the kernel could not even be asked. */
+		err = task ? dm_task_get_errno(task) : 0;
+		ret = fail(t, err ? err : EACCES,
+			   "the live table of %s can't be read: %s%s", t->name,
+			   err ? strerror(err) : "no access to device-mapper",
 			   geteuid() ? "; this needs root" : "");
 	} else {
 		ret = read_targets(t, task);
