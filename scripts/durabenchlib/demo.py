@@ -36,6 +36,7 @@ REPEAT = 2
 
 FLUSH_NOTE = "on a plain file the flushes counted are those of the whole disk, other programs' too"
 FILE_NOTE = "only a write to a raw block device gets a redundant flush; on a plain file dsync and fua cost the same"
+CACHE_NOTE = "the file behind the loop device is cached as well, and its dirty pages are counted beside those of XFS"
 
 
 @dataclass
@@ -82,9 +83,9 @@ class Place:
             return
         with ExitStack() as stack:
             try:
-                device = stack.enter_context(scratch.loop_device(self.folder, size))
+                device = stack.enter_context(scratch.loop_device(self.folder, size, direct=True))
                 stack.enter_context(scratch.mounted(device, self._point, "xfs"))
-                place, notes = str(self._point), []
+                place, notes = str(self._point), [] if scratch.is_direct(device) else [CACHE_NOTE]
             except OSError as error:
                 place, notes = str(self.folder), [f"no XFS can be made ({error.strerror}): measured on {kind}"]
             yield place, notes

@@ -25,6 +25,7 @@ MIB = 1 << 20
 _LOOP_CTL_GET_FREE = 0x4C82
 _LOOP_CONFIGURE = 0x4C0A
 _LO_FLAGS_AUTOCLEAR = 4
+_LO_FLAGS_DIRECT_IO = 16
 # struct loop_config: fd, block_size; struct loop_info64 with lo_flags at its byte 52, 232 in all; 64 reserved.
 _LOOP_CONFIG = struct.Struct("=II52xI176x64x")
 
@@ -35,19 +36,25 @@ _MS_SLAVE = 1 << 19
 
 
 @contextlib.contextmanager
-def loop_device(folder: Path, size: int, filled: int = 0) -> Iterator[str]:
-    """A loop device of `size` bytes over a sparse file in `folder`, of which the first `filled` bytes are written."""
+def loop_device(folder: Path, size: int, filled: int = 0, direct: bool = False) -> Iterator[str]:
+    """A loop device of `size` bytes over a sparse file in `folder`, of which the first `filled` bytes are written. `direct`: it
+    reads and writes the file past the page cache if the file's file system lets it (`is_direct` tells)."""
     with tempfile.TemporaryFile(dir=folder) as file:
         file.truncate(size)
         for _ in range(filled // MIB):
             file.write(bytes(MIB))
         file.flush()
         os.fsync(file.fileno())
-        path, descriptor = _configure(file)
+        path, descriptor = _configure(file, _LO_FLAGS_AUTOCLEAR | (_LO_FLAGS_DIRECT_IO if direct else 0))
     try:
         yield path
     finally:
         os.close(descriptor)
+
+
+def is_direct(device: str) -> bool:
+    """Whether a loop device passes its file's page cache by. If not, that cache's dirty pages count beside those above it."""
+    return Path(f"/sys/block/{Path(device).name}/loop/dio").read_text(encoding="ascii").strip() == "1"
 
 
 @contextlib.contextmanager
@@ -85,9 +92,9 @@ def private_mounts() -> None:
         os.close(root)
 
 
-def _configure(file: IO[bytes]) -> tuple[str, int]:
+def _configure(file: IO[bytes], flags: int) -> tuple[str, int]:
     """Path and descriptor of a free loop device that now stands on a file."""
-    config = _LOOP_CONFIG.pack(file.fileno(), 0, _LO_FLAGS_AUTOCLEAR)
+    config = _LOOP_CONFIG.pack(file.fileno(), 0, flags)
     with open("/dev/loop-control", "rb") as control:
         while True:
             path = f"/dev/loop{fcntl.ioctl(control, _LOOP_CTL_GET_FREE)}"
