@@ -188,6 +188,9 @@ def filesystem_of(path: Path) -> str:
     mount = mount_of(path)
     if mount:
         return mount.fstype
+    device = device_of(path)
+    for folder in Path("/sys/fs").glob(f"*/{device.name}") if device else ():
+        return folder.parent.name
     return subprocess.run(
         ["stat", "--file-system", "--format=%T", str(path)], capture_output=True, text=True, check=False
     ).stdout.strip()

@@ -272,6 +272,14 @@ def test_wrong_kind(path: str, kinds: list, says: str) -> None:
     assert caught.value.status == Exit.REFUSED and says in str(caught.value)
 
 
+@pytest.mark.parametrize("kind", ["xfs", "ext4"])
+def test_file_system_that_no_mount_tells(mount, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a chroot, whose own root is no mount."""
+    point = mount(kind, "320M")
+    monkeypatch.setattr(blockdev, "mount_of", lambda path: None)
+    assert blockdev.filesystem_of(point) == kind
+
+
 def test_paths_for_fio() -> None:
     assert targets.escape("/dev/disk/by-path/pci-0000:00:1f.2") == r"/dev/disk/by-path/pci-0000\:00\:1f.2"
 
