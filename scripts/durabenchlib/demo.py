@@ -30,7 +30,7 @@ MIB = 1 << 20
 GIB = 1 << 30
 
 # What the demo's files may come to take, and rather more.
-NEEDED_BYTES = 4 * GIB
+NEEDED_BYTES = 5 * GIB
 # Two rounds are the least that can be interleaved.
 REPEAT = 2
 
