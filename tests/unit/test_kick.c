@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <semaphore.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -40,6 +41,7 @@ static struct {
 	pthread_mutex_t lock;
 	struct call *calls;
 	size_t nr, max;
+	_Atomic uint64_t dropped;
 	_Atomic bool hold;	/* the flusher stops in the next START */
 	sem_t held, go;
 	int fail_op, fail_errno;
@@ -80,12 +82,14 @@ int __wrap_sync_file_range(int fd, off_t offset, off_t bytes,
 
 int __wrap_posix_fadvise64(int fd, off_t offset, off_t bytes, int advice)
 {
+	kernel.dropped += bytes;
 	return called(DROP, fd, offset, bytes);
 }
 
 static int new_kernel(void **state)
 {
 	kernel.nr = 0;
+	kernel.dropped = 0;
 	kernel.fail_errno = 0;
 	sem_init(&kernel.held, 0, 0);
 	sem_init(&kernel.go, 0, 0);
@@ -467,7 +471,31 @@ static void nothing_opened_nothing_done(void **state)
 	assert_int_equal(kernel.nr, 0);
 }
 
-/* Sleeping and waking, full and empty, without holding anything. */
+/* A burst of writes meets the flusher in every state; nobody kicks after it. */
+static void the_last_kick_is_not_lost(void **state)
+{
+	struct kick_stats stats = { 0 };
+	struct kick_file *file;
+	uint64_t written = 0;
+	struct kick k;
+	int i, burst;
+
+	kick_init(&k, 16 * MIB, 64 * MIB);
+	file = open_file(&k, "a");
+	for (i = 0; i < 20000; i++) {
+		for (burst = 0; burst <= i % 4; burst++) {
+			kick_write(file, written, 4 * KIB);
+			written += 4 * KIB;
+		}
+		while (kernel.dropped < written)
+			sched_yield();
+	}
+	kick_close(file);
+	assert_int_equal(kick_exit(&k, &stats), 0);
+	assert_int_equal(stats.writeback_bytes, written);
+}
+
+/* Full and empty by turns. */
 static void nothing_is_lost_at_full_speed(void **state)
 {
 	const unsigned int writes = 200000;
@@ -522,6 +550,7 @@ int main(void)
 		cmocka_unit_test_setup(each_file_system_has_its_flusher,
 				       new_kernel),
 		cmocka_unit_test_setup(nothing_opened_nothing_done, new_kernel),
+		cmocka_unit_test_setup(the_last_kick_is_not_lost, new_kernel),
 		cmocka_unit_test_setup(nothing_is_lost_at_full_speed,
 				       new_kernel),
 	};
