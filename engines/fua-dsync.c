@@ -120,7 +120,7 @@ static int fua_init(struct thread_data *td)
 		if (ret)
 			goto uring;
 	} else {
-		engine_set_sync(td);
+		engine_set_flags(td, FIO_SYNCIO);
 	}
 
 	td->io_ops_data = fj;

@@ -181,13 +181,13 @@ close:
 	}
 }
 
-void engine_set_sync(struct thread_data *td)
+void engine_set_flags(struct thread_data *td, enum fio_ioengine_flags flags)
 {
 	/*
-	 * As td_set_ioengine_flags() after a change of ops->flags, but for
-	 * this job alone: jobs of other strategies share the ops.
+	 * As td_set_ioengine_flags() after a change of ops->flags, which jobs
+	 * of other strategies share.
 	 */
-	td->flags |= (unsigned long long)FIO_SYNCIO << TD_ENG_FLAG_SHIFT;
+	td->flags |= (unsigned long long)flags << TD_ENG_FLAG_SHIFT;
 }
 
 int engine_open_file(struct engine_job *j, struct thread_data *td,
@@ -196,7 +196,7 @@ int engine_open_file(struct engine_job *j, struct thread_data *td,
 	char what[FIO_VERROR_SIZE];
 	int err;
 
-	if (j && td_write(td) && !td->o.verify_only) {
+	if (j && engine_writes(td)) {
 		flags |= O_RDWR;
 		if (f->filetype == FIO_TYPE_FILE && td->o.allow_create)
 			flags |= O_CREAT;

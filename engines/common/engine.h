@@ -81,8 +81,14 @@ void engine_job_abort(struct engine_job *j);
 void engine_job_exit(struct engine_job *j, struct thread_data *td,
 		     const struct counter *extra);
 
-/* Only this job's ->queue() completes in place, at depth 1. */
-void engine_set_sync(struct thread_data *td);
+/* Add engine flags (FIO_SYNCIO, ...) for this job alone. */
+void engine_set_flags(struct thread_data *td, enum fio_ioengine_flags flags);
+
+/* Will the job write, as far as its files are concerned? */
+static inline bool engine_writes(const struct thread_data *td)
+{
+	return td_write(td) && !td->o.verify_only;
+}
 
 /*
  * Open @f as the job's direction asks, with @flags (O_DIRECT, O_DSYNC) added.
