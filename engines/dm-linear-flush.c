@@ -113,9 +113,12 @@ static int open_flags(const struct thread_data *td)
 	return td->o.odirect ? O_DIRECT : 0;
 }
 
-/* Read and open the table of table=. Returns 0 or a positive errno. */
-static int load_table(const struct engine_job *j, const struct thread_data *td,
-		      struct linear_table *t, int flags)
+/*
+ * Read and open the table of table=. Returns 0, or -errno with the reason in
+ * @t->error.
+ */
+static int load_table(const struct thread_data *td, struct linear_table *t,
+		      int flags)
 {
 	FILE *in;
 	int ret;
@@ -126,34 +129,27 @@ static int load_table(const struct engine_job *j, const struct thread_data *td,
 		ret = -errno;
 		snprintf(t->error, sizeof(t->error), "table=%s: %s", t->name,
 			 strerror(-ret));
-	} else {
-		ret = linear_table_read(t, in);
-		fclose(in);
-		if (!ret)
-			ret = linear_table_open(t, flags);
+		return ret;
 	}
-	/* The clones of a job (numjobs=) would all say the same. */
-	if (ret && !td->subjob_number)
-		engine_error(j, td, "%s", t->error);
-	return -ret;
+	ret = linear_table_read(t, in);
+	fclose(in);
+	return ret ? ret : linear_table_open(t, flags);
 }
 
 /* As fio does for the devices that it knows of. */
-static int refuse_mounted(const struct engine_job *j,
-			  const struct thread_data *td,
-			  const struct linear_table *t)
+static int refuse_mounted(const struct thread_data *td, struct linear_table *t)
 {
 	unsigned int i;
 
-	if (!td_write(td) || td->o.allow_mounted_write)
+	if (!engine_writes(td) || td->o.allow_mounted_write)
 		return 0;
 	for (i = 0; i < t->nr_devices; i++) {
 		if (!device_is_mounted(t->devices[i].path))
 			continue;
-		engine_error(j, td,
-			     "%s:%u: %s is mounted; unmount it, or set allow_mounted_write=1 to destroy its file system",
-			     t->name, t->devices[i].line, t->devices[i].path);
-		return EBUSY;
+		snprintf(t->error, sizeof(t->error),
+			 "%s:%u: %s is mounted; unmount it, or set allow_mounted_write=1 to destroy its file system",
+			 t->name, t->devices[i].line, t->devices[i].path);
+		return -EBUSY;
 	}
 	return 0;
 }
@@ -171,7 +167,7 @@ static void claim_files(struct thread_data *td)
 
 	for_each_file(td, f, i)
 		f->filetype = FIO_TYPE_BLOCK;
-	td->flags |= (unsigned long long)FIO_DISKLESSIO << TD_ENG_FLAG_SHIFT;
+	engine_set_flags(td, FIO_DISKLESSIO);
 }
 
 /*
@@ -190,11 +186,14 @@ static int dm_get_file_size(struct thread_data *td, struct fio_file *f)
 		return generic_get_file_size(td, f);
 
 	claim_files(td);
-	ret = load_table(&j, td, &t, O_RDONLY);
+	ret = load_table(td, &t, O_RDONLY);
 	if (!ret)
-		ret = refuse_mounted(&j, td, &t);
+		ret = refuse_mounted(td, &t);
 	if (ret) {
-		/* Not its own error: fio takes ENOENT for a file to be made. */
+		/* The clones of a job (numjobs=) would all say the same. */
+		if (!td->subjob_number)
+			engine_error(&j, td, "%s", t.error);
+		/* Not its own errno: fio takes ENOENT for a file to be made. */
 		td_verror(td, EINVAL, "table");
 	} else {
 		f->real_file_size = t.size;
@@ -224,14 +223,15 @@ static int init_table(struct dm_job *dj, struct thread_data *td)
 		return EINVAL;
 	}
 
-	if (dj->mapped)
-		return load_table(j, td, &dj->table, open_flags(td) |
-				  (td_write(td) ? O_RDWR : O_RDONLY));
-
-	dj->table.name = td->files[0]->file_name;
-	ret = live_table_read(&dj->table);
-	if (!ret)
-		ret = linear_table_open(&dj->table, O_RDONLY);
+	if (dj->mapped) {
+		ret = load_table(td, &dj->table, open_flags(td) |
+				 (engine_writes(td) ? O_RDWR : O_RDONLY));
+	} else {
+		dj->table.name = td->files[0]->file_name;
+		ret = live_table_read(&dj->table);
+		if (!ret)
+			ret = linear_table_open(&dj->table, O_RDONLY);
+	}
 	if (ret)
 		engine_error(j, td, "strategy=%s: %s", j->strategy,
 			     dj->table.error);
@@ -368,15 +368,22 @@ static ssize_t transfer_piece(struct io_u *io_u, int fd, size_t done,
 }
 
 /*
- * Transfer target by target. Returns bytes, as many as went well before an
- * error (fio asks for the rest again, and gets it then), or -errno.
+ * Transfer target by target, and at the end of the table as at the end of a
+ * block device, which a replayed log may reach. Returns bytes, as many as went
+ * well before an error (fio asks for the rest again, and gets it then), or
+ * -errno.
  */
 static ssize_t transfer_mapped(const struct linear_table *t, struct io_u *io_u)
 {
-	const struct linear_target *target = linear_table_find(t, io_u->offset);
 	uint64_t size = io_u->xfer_buflen, done = 0, skip, len;
+	const struct linear_target *target;
 	ssize_t ret;
 
+	if (io_u->offset >= t->size)
+		return io_u->ddir == DDIR_READ ? 0 : -ENOSPC;
+	size = min(size, t->size - io_u->offset);
+
+	target = linear_table_find(t, io_u->offset);
 	for (; done < size; target++) {
 		skip = io_u->offset + done - target->start;
 		len = min(target->length - skip, size - done);

@@ -306,37 +306,45 @@ static void free_device(struct linear_device *d)
 		close(d->fd);
 	free(d->path);
 	free(d->name);
+	*d = (struct linear_device){ .fd = -1 };
 }
 
 /*
- * Open each device once. The table may have several names of one: join them,
- * and let @joined tell for each name which device it is.
+ * Open each device once. The table may have several names of one: keep the
+ * first, and let @joined tell for each name which device it is now.
  */
 static int open_devices(struct linear_table *t, int flags, int *joined)
 {
-	unsigned int nr_names = t->nr_devices, i, j;
-	int ret = 0;
+	unsigned int nr = 0, i, j;
+	struct linear_device *d;
+	int ret;
 
-	t->nr_devices = 0;
-	for (i = 0; i < nr_names; i++) {
-		struct linear_device d = t->devices[i];
+	for (i = 0; i < t->nr_devices; i++) {
+		d = &t->devices[i];
+		ret = identify(t, d);
+		if (ret)
+			return ret;
 
-		if (!ret)
-			ret = identify(t, &d);
-		for (j = 0; !ret && j < t->nr_devices; j++)
-			if (same_device(&t->devices[j], &d))
+		for (j = 0; j < nr; j++)
+			if (same_device(&t->devices[j], d))
 				break;
 		joined[i] = j;
-		if (!ret && j < t->nr_devices) {
-			free_device(&d);
+		if (j < nr) {
+			free_device(d);
 			continue;
 		}
-		if (!ret)
-			ret = open_device(t, &d, flags);
-		/* After an error too, so that all are freed in the end. */
-		t->devices[t->nr_devices++] = d;
+
+		ret = open_device(t, d, flags);
+		if (ret)
+			return ret;
+		if (nr < i) {
+			t->devices[nr] = *d;
+			*d = (struct linear_device){ .fd = -1 };
+		}
+		nr++;
 	}
-	return ret;
+	t->nr_devices = nr;
+	return 0;
 }
 
 int linear_table_open(struct linear_table *t, int flags)
