@@ -20,7 +20,7 @@ all: ## build the engines and the observer
 
 demo: NEEDS := build run
 demo: all ## measure and compare everything, shortened, in 4 minutes
-	@FIO=$(CURDIR)/build/bin/fio scripts/durabench demo $(ARGS)
+	@FIO=$(CURDIR)/build/bin/fio exec scripts/durabench demo $(ARGS)
 
 test: NEEDS := build run test
 test: all ## run all tests, with the sanitized build too
