@@ -134,6 +134,19 @@ def run_fio(fio: Path, tmp_path: Path) -> RunFio:
 
 
 @pytest.fixture
+def shim(tmp_path: Path) -> Callable[[str], Path]:
+    """shim(source) -> a library to preload, whose functions stand in for others'."""
+
+    def build(source: str) -> Path:
+        path, library = tmp_path / "shim.c", tmp_path / "shim.so"
+        path.write_text("#define _GNU_SOURCE\n#include <dlfcn.h>\n" + source)
+        subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, path], check=True)
+        return library
+
+    return build
+
+
+@pytest.fixture
 def strace_fio(run_fio: RunFio, tmp_path: Path) -> Callable[..., list[tuple[str, str]]]:
     """strace_fio("pwrite64,fsync", engine, …) -> the (system call, path of its
     descriptor) of a run that must succeed, in order."""

@@ -95,19 +95,6 @@ def files(tmp_path):
     return make
 
 
-@pytest.fixture
-def shim(tmp_path):
-    """shim(source) -> a library that stands in for functions of libc."""
-
-    def build(source: str) -> Path:
-        path, library = tmp_path / "shim.c", tmp_path / "shim.so"
-        path.write_text("#define _GNU_SOURCE\n#include <dlfcn.h>\n" + source)
-        subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, path], check=True)
-        return library
-
-    return build
-
-
 def workload(**more):
     return {"rw": "randwrite", "bs": "4k", "io_size": WRITES * 4096, "filename": "mapped", **more}
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 
 import pytest
 
@@ -288,15 +287,12 @@ def test_readonly_run_refuses_to_write(run_fio, tmp_path):
     assert target.read_bytes() == bytes(WRITES * 4096)
 
 
-def test_io_uring_not_allowed(run_fio, tmp_path):
+def test_io_uring_not_allowed(run_fio, shim, tmp_path):
     """A container's seccomp profile often forbids io_uring; a shim stands for it."""
-    shim = tmp_path / "shim.so"
-    source = tmp_path / "shim.c"
-    source.write_text(
+    preload = shim(
         "#include <errno.h>\n"
         "int io_uring_queue_init_params(unsigned n, void *ring, void *p) { return -EPERM; }\n"
     )
-    subprocess.run(["gcc", "-shared", "-fPIC", "-o", shim, source], check=True)
-    result = run_fio("fua-dsync", strategy="fua", filename=tmp_path / "f", preload=shim, **workload())
+    result = run_fio("fua-dsync", strategy="fua", filename=tmp_path / "f", preload=preload, **workload())
     assert result.exit_status == 1
     assert "needs io_uring, which is not allowed here" in result.stderr
