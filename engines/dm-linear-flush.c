@@ -375,17 +375,17 @@ static ssize_t transfer_piece(struct io_u *io_u, int fd, size_t done,
  */
 static ssize_t transfer_mapped(const struct linear_table *t, struct io_u *io_u)
 {
-	uint64_t size = io_u->xfer_buflen, done = 0, skip, len;
+	uint64_t pos = io_u->offset, size = io_u->xfer_buflen;
 	const struct linear_target *target;
+	uint64_t done = 0, skip, len;
 	ssize_t ret;
 
-	if (io_u->offset >= t->size)
+	if (pos >= t->size)
 		return io_u->ddir == DDIR_READ ? 0 : -ENOSPC;
-	size = min(size, t->size - io_u->offset);
+	size = min(size, t->size - pos);
 
-	target = linear_table_find(t, io_u->offset);
-	for (; done < size; target++) {
-		skip = io_u->offset + done - target->start;
+	for (target = linear_table_find(t, pos); done < size; target++) {
+		skip = pos + done - target->start;
 		len = min(target->length - skip, size - done);
 		if (target->device == LINEAR_NO_DEVICE) {
 			if (io_u->ddir == DDIR_READ)
