@@ -22,6 +22,12 @@ def fio_source() -> str:
     return re.search(r"^FIO_SOURCE_DIR:\w+=(.*)$", cache, re.MULTILINE)[1]
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """Where this module builds, a folder a compiler."""
+    return tmp_path_factory.mktemp("build")
+
+
 def build(compiler: str, folder: Path) -> subprocess.CompletedProcess[str]:
     if not shutil.which(compiler):
         pytest.skip(f"{compiler} is not installed")
@@ -32,19 +38,19 @@ def build(compiler: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("compiler", ["gcc", "clang"])
-def test_no_warnings(compiler, tmp_path):
-    done = build(compiler, tmp_path / "build")
-    assert done.returncode == 0, done.stdout + done.stderr
+def test_no_warnings(compiler, folder):
+    done = build(compiler, folder / compiler)
+    assert done.returncode == 0, done.stderr
+    assert "Building C object" in done.stdout
     assert "warning:" not in done.stdout + done.stderr
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory) -> Path:
+def installed(folder) -> Path:
     """The prefix of an installation that was staged with DESTDIR."""
-    folder = tmp_path_factory.mktemp("install")
-    assert build("gcc", folder / "build").returncode == 0
+    assert build("gcc", folder / "gcc").returncode == 0
     environment = {**os.environ, "DESTDIR": str(folder / "stage")}
-    subprocess.run(["cmake", "--install", folder / "build"], check=True, capture_output=True, env=environment)
+    subprocess.run(["cmake", "--install", folder / "gcc"], check=True, capture_output=True, env=environment)
     assert [path.name for path in (folder / "stage").iterdir()] == ["usr"]
     return folder / "stage/usr"
 
