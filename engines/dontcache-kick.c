@@ -133,7 +133,7 @@ static struct fio_option options[] = {
 		.lname	= "Kick backlog",
 		.type	= FIO_OPT_STR_VAL,
 		.off1	= offsetof(struct dontcache_options, kick_backlog),
-		.help	= "strategy=kick: bytes dirty or in writeback, for each job and file system, above which a write waits for the flusher",
+		.help	= "strategy=kick: bytes (or 16384 writes) dirty or in writeback, for each job and file system, above which a write waits for the flusher",
 		.def	= "64m",
 		.minval	= 4096,
 		.category = FIO_OPT_C_ENGINE,
@@ -346,15 +346,17 @@ static int check_file(struct dontcache_job *dj, struct thread_data *td,
 			return 0;
 		uname(&kernel);
 		engine_error(&dj->job, td,
-			     "%s: strategy=dontcache: Linux %s has no RWF_DONTCACHE for %s; take strategy=kick, which does the same on every kernel",
-			     f->file_name, kernel.release, fs.name);
+			     "%s: strategy=dontcache: Linux %s has no RWF_DONTCACHE for %s; take %s",
+			     f->file_name, kernel.release, fs.name,
+			     fs.no_writeback ? "a file on another file system" :
+			     "strategy=kick, which does the same on every kernel");
 		return EOPNOTSUPP;
 	case INLINE:
 	case KICK:
 		if (!fs.no_writeback)
 			return 0;
 		engine_error(&dj->job, td,
-			     "%s: strategy=%s needs writeback, which can't be started on %s; take a file on another file system, or strategy=buffered",
+			     "%s: strategy=%s: sync_file_range(2) starts no writeback on %s; take a file on another file system, or strategy=buffered",
 			     f->file_name, dj->job.strategy, fs.name);
 		return EOPNOTSUPP;
 	default:
@@ -410,7 +412,7 @@ static int dontcache_close_file(struct thread_data *td, struct fio_file *f)
 		f->fd = -1;
 		return 0;
 	}
-	if (dj && dj->strategy == INLINE) {
+	if (dj && dj->strategy == INLINE && td_write(td)) {
 		while (dj->tail != dj->head)
 			drop_oldest(dj);
 		/* What was still in writeback when its turn came. */
@@ -456,7 +458,7 @@ static ssize_t transfer(struct dontcache_job *dj, struct io_u *io_u)
 	return ret < 0 ? -errno : ret;
 }
 
-/* What the writer does about a range it has written. Returns a positive errno. */
+/* strategy=inline, for what was written. Returns 0 or a positive errno. */
 static int start_writeback(struct dontcache_job *dj, struct fio_file *f,
 			   uint64_t offset, uint64_t bytes)
 {

@@ -72,7 +72,6 @@ struct kick_flusher {
 	dev_t dev;
 	pthread_t thread;
 	sem_t wake, room;
-	struct range *ring;
 
 	/* the writer's */
 	_Alignas(64) uint64_t given;	/* bytes queued so far */
@@ -92,6 +91,8 @@ struct kick_flusher {
 	bool last;
 	uint64_t writeback_bytes, dropped_bytes;
 	struct step steps[2];
+
+	struct range ring[RING_RANGES];
 };
 
 int kick_flush_and_drop(int fd, uint64_t offset, uint64_t bytes)
@@ -274,7 +275,7 @@ static void wait_for_room(struct kick_flusher *f)
  * Returns true if the flusher had to be woken.
  */
 static inline bool queue(struct kick_flusher *f, struct kick_file *file,
-		  uint64_t start, uint64_t end)
+			 uint64_t start, uint64_t end)
 {
 	unsigned int head = f->head;
 
@@ -343,11 +344,6 @@ static int start_flusher(struct kick *k, dev_t dev, struct kick_flusher **new)
 	f->kick = k;
 	f->dev = dev;
 	f->state = ASLEEP;
-	f->ring = calloc(RING_RANGES, sizeof(f->ring[0]));
-	if (!f->ring) {
-		ret = ENOMEM;
-		goto free;
-	}
 	sem_init(&f->wake, 0, 0);
 	sem_init(&f->room, 0, 0);
 
@@ -356,18 +352,16 @@ static int start_flusher(struct kick *k, dev_t dev, struct kick_flusher **new)
 	pthread_sigmask(SIG_SETMASK, &all, &old);
 	ret = pthread_create(&f->thread, NULL, flusher, f);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	if (ret)
-		goto free;
+	if (ret) {
+		free(f);
+		return ret;
+	}
 	pthread_setname_np(f->thread, "dontcache-kick");
 
 	f->next = k->flushers;
 	k->flushers = f;
 	*new = f;
 	return 0;
-free:
-	free(f->ring);
-	free(f);
-	return ret;
 }
 
 int kick_open(struct kick *k, int fd, const char *name,
@@ -380,6 +374,7 @@ int kick_open(struct kick *k, int fd, const char *name,
 
 	if (fstat(fd, &st) < 0)
 		return errno;
+	/* A device's own node may be on any file system. */
 	dev = S_ISBLK(st.st_mode) ? st.st_rdev : st.st_dev;
 
 	*file = malloc(sizeof(**file) + strlen(name) + 1);
@@ -435,7 +430,6 @@ int kick_exit(struct kick *k, struct kick_stats *stats)
 			free(f->failed);
 		sem_destroy(&f->wake);
 		sem_destroy(&f->room);
-		free(f->ring);
 		free(f);
 	}
 	return k->error;
