@@ -126,6 +126,27 @@ static void *release_later(void *unused)
 	return NULL;
 }
 
+/* Most tests: one file, whose flusher is held while they write. */
+static struct {
+	struct kick kick;
+	struct kick_file *file;
+	struct kick_stats stats;
+} t;
+
+static void begin(uint64_t step, uint64_t backlog)
+{
+	memset(&t, 0, sizeof(t));
+	kick_init(&t.kick, step, backlog);
+	t.file = open_file(&t.kick, "a");
+	hold_flusher(t.file);
+}
+
+static void end(void)
+{
+	kick_close(t.file);
+	assert_int_equal(kick_exit(&t.kick, &t.stats), 0);
+}
+
 /* "offset+bytes" in KiB of the calls @op, in order. */
 static const char *calls(int op)
 {
@@ -157,69 +178,49 @@ static size_t count(int op)
 
 static void sequential_writes_are_one_range(void **state)
 {
-	struct kick_stats stats = { 0 };
-	struct kick_file *file;
-	struct kick k;
 	int i;
 
-	kick_init(&k, 16 * MIB, 64 * MIB);
-	file = open_file(&k, "a");
-	hold_flusher(file);
+	begin(16 * MIB, 64 * MIB);
 	for (i = 1; i < 11; i++)
-		kick_write(file, i * 4 * KIB, 4 * KIB);
+		kick_write(t.file, i * 4 * KIB, 4 * KIB);
 	release_flusher();
-	kick_close(file);
-	assert_int_equal(kick_exit(&k, &stats), 0);
+	end();
 
 	assert_string_equal(calls(START), "0+4 4+40");
 	assert_string_equal(calls(WAIT), "0+4 4+40");
 	assert_string_equal(calls(DROP), "0+4 4+40");
-	assert_int_equal(stats.kicks, 1);
-	assert_int_equal(stats.kicks_coalesced, 10);
-	assert_int_equal(stats.writeback_bytes, 44 * KIB);
-	assert_int_equal(stats.dropped_bytes, 44 * KIB);
-	assert_int_equal(stats.throttled, 0);
+	assert_int_equal(t.stats.kicks, 1);
+	assert_int_equal(t.stats.kicks_coalesced, 10);
+	assert_int_equal(t.stats.writeback_bytes, 44 * KIB);
+	assert_int_equal(t.stats.dropped_bytes, 44 * KIB);
+	assert_int_equal(t.stats.throttled, 0);
 }
 
 static void a_step_is_sorted_and_merged(void **state)
 {
-	struct kick_stats stats = { 0 };
-	struct kick_file *file;
-	struct kick k;
-
-	kick_init(&k, 16 * MIB, 64 * MIB);
-	file = open_file(&k, "a");
-	hold_flusher(file);
-	kick_write(file, 64 * KIB, 4 * KIB);
-	kick_write(file, 16 * KIB, 8 * KIB);
-	kick_write(file, 20 * KIB, 8 * KIB);	/* overlaps */
-	kick_write(file, 12 * KIB, 4 * KIB);	/* touches */
-	kick_write(file, 64 * KIB, 4 * KIB);	/* again */
+	begin(16 * MIB, 64 * MIB);
+	kick_write(t.file, 64 * KIB, 4 * KIB);
+	kick_write(t.file, 16 * KIB, 8 * KIB);
+	kick_write(t.file, 20 * KIB, 8 * KIB);	/* overlaps */
+	kick_write(t.file, 12 * KIB, 4 * KIB);	/* touches */
+	kick_write(t.file, 64 * KIB, 4 * KIB);	/* again */
 	release_flusher();
-	kick_close(file);
-	assert_int_equal(kick_exit(&k, &stats), 0);
+	end();
 
 	assert_string_equal(calls(START), "0+4 12+16 64+4");
-	assert_int_equal(stats.writeback_bytes, 24 * KIB);
-	assert_int_equal(stats.dropped_bytes, 24 * KIB);
+	assert_int_equal(t.stats.writeback_bytes, 24 * KIB);
+	assert_int_equal(t.stats.dropped_bytes, 24 * KIB);
 }
 
 static void steps_go_oldest_first(void **state)
 {
-	struct kick_stats stats = { 0 };
-	struct kick_file *file;
-	struct kick k;
-
-	kick_init(&k, 8 * KIB, 64 * MIB);
-	file = open_file(&k, "a");
-	hold_flusher(file);
-	kick_write(file, 96 * KIB, 4 * KIB);
-	kick_write(file, 80 * KIB, 4 * KIB);
-	kick_write(file, 32 * KIB, 4 * KIB);
-	kick_write(file, 16 * KIB, 4 * KIB);
+	begin(8 * KIB, 64 * MIB);
+	kick_write(t.file, 96 * KIB, 4 * KIB);
+	kick_write(t.file, 80 * KIB, 4 * KIB);
+	kick_write(t.file, 32 * KIB, 4 * KIB);
+	kick_write(t.file, 16 * KIB, 4 * KIB);
 	release_flusher();
-	kick_close(file);
-	assert_int_equal(kick_exit(&k, &stats), 0);
+	end();
 
 	assert_string_equal(calls(START), "0+4 80+4 96+4 16+4 32+4");
 	assert_string_equal(calls(WAIT), "0+4 80+4 96+4 16+4 32+4");
@@ -231,19 +232,13 @@ static void a_step_starts_before_the_last_is_waited_for(void **state)
 	static const int order[] = {
 		START, START, WAIT, DROP, START, WAIT, DROP, WAIT, DROP,
 	};
-	struct kick_stats stats = { 0 };
-	struct kick_file *file;
-	struct kick k;
 	size_t i;
 
-	kick_init(&k, 4 * KIB, 64 * MIB);
-	file = open_file(&k, "a");
-	hold_flusher(file);
-	kick_write(file, 8 * KIB, 4 * KIB);
-	kick_write(file, 16 * KIB, 4 * KIB);
+	begin(4 * KIB, 64 * MIB);
+	kick_write(t.file, 8 * KIB, 4 * KIB);
+	kick_write(t.file, 16 * KIB, 4 * KIB);
 	release_flusher();
-	kick_close(file);
-	assert_int_equal(kick_exit(&k, &stats), 0);
+	end();
 
 	assert_int_equal(kernel.nr, sizeof(order) / sizeof(order[0]));
 	for (i = 0; i < kernel.nr; i++)
@@ -253,90 +248,64 @@ static void a_step_starts_before_the_last_is_waited_for(void **state)
 /* Of a page that is dirtied in its writeback, the second write counts too. */
 static void an_overwrite_is_written_back_again(void **state)
 {
-	struct kick_stats stats = { 0 };
-	struct kick_file *file;
-	struct kick k;
-
-	kick_init(&k, 16 * MIB, 64 * MIB);
-	file = open_file(&k, "a");
-	hold_flusher(file);
-	kick_write(file, 0, 4 * KIB);
+	begin(16 * MIB, 64 * MIB);
+	kick_write(t.file, 0, 4 * KIB);
 	release_flusher();
-	kick_close(file);
-	assert_int_equal(kick_exit(&k, &stats), 0);
+	end();
 
 	assert_string_equal(calls(START), "0+4 0+4");
 	assert_string_equal(calls(WAIT), "0+4 0+4");
-	assert_int_equal(stats.writeback_bytes, 8 * KIB);
+	assert_int_equal(t.stats.writeback_bytes, 8 * KIB);
 }
 
 static void pages_written_in_part_are_dropped_whole(void **state)
 {
-	struct kick_stats stats = { 0 };
-	struct kick_file *file;
-	struct kick k;
-
-	kick_init(&k, 16 * MIB, 64 * MIB);
-	file = open_file(&k, "a");
-	hold_flusher(file);
-	kick_write(file, 5 * KIB, 10 * KIB);
+	begin(16 * MIB, 64 * MIB);
+	kick_write(t.file, 5 * KIB, 10 * KIB);
 	release_flusher();
-	kick_close(file);
-	assert_int_equal(kick_exit(&k, &stats), 0);
+	end();
 
 	assert_string_equal(calls(WAIT), "0+4 5+10");
 	if (sysconf(_SC_PAGESIZE) == 4096)
 		assert_string_equal(calls(DROP), "0+4 4+12");
-	assert_int_equal(stats.dropped_bytes, 14 * KIB);
+	assert_int_equal(t.stats.dropped_bytes, 14 * KIB);
 }
 
 static void writers_wait_at_the_backlog(void **state)
 {
-	struct kick_stats stats = { 0 };
-	struct kick_file *file;
 	pthread_t thread;
-	struct kick k;
 
-	kick_init(&k, 16 * MIB, 8 * KIB);
-	file = open_file(&k, "a");
-	hold_flusher(file);
-	kick_write(file, 4 * KIB, 4 * KIB);	/* just fits */
+	begin(16 * MIB, 8 * KIB);
+	kick_write(t.file, 4 * KIB, 4 * KIB);	/* just fits */
 	pthread_create(&thread, NULL, release_later, NULL);
-	kick_write(file, 8 * KIB, 4 * KIB);
+	kick_write(t.file, 8 * KIB, 4 * KIB);
 	/* It did not return before something was written back. */
 	assert_true(count(DROP) > 0);
 	pthread_join(thread, NULL);
-	kick_close(file);
-	assert_int_equal(kick_exit(&k, &stats), 0);
+	end();
 
-	assert_int_equal(stats.throttled, 1);
-	assert_true(stats.throttled_ns > 0);
-	assert_int_equal(stats.writeback_bytes, 12 * KIB);
+	assert_int_equal(t.stats.throttled, 1);
+	assert_true(t.stats.throttled_ns > 0);
+	assert_int_equal(t.stats.writeback_bytes, 12 * KIB);
 }
 
 /* However small, writes queue up to a fixed number only. */
 static void writers_wait_when_the_queue_is_full(void **state)
 {
 	const unsigned int writes = 100000;
-	struct kick_stats stats = { 0 };
-	struct kick_file *file;
 	pthread_t thread;
-	struct kick k;
 	unsigned int i;
 
-	kick_init(&k, 16 * MIB, 64 * MIB);
-	file = open_file(&k, "a");
-	hold_flusher(file);
+	begin(16 * MIB, 64 * MIB);
 	pthread_create(&thread, NULL, release_later, NULL);
 	for (i = 1; i <= writes; i++)
-		kick_write(file, i * 8 * KIB, 1);
+		kick_write(t.file, i * 8 * KIB, 1);
 	pthread_join(thread, NULL);
-	kick_close(file);
-	assert_int_equal(kick_exit(&k, &stats), 0);
+	end();
 
-	assert_true(stats.throttled > 0);
-	assert_int_equal(stats.writeback_bytes, 4 * KIB + writes);
-	assert_int_equal(stats.kicks + stats.kicks_coalesced, writes + 1);
+	assert_true(t.stats.throttled > 0);
+	assert_int_equal(t.stats.writeback_bytes, 4 * KIB + writes);
+	assert_int_equal(t.stats.kicks + t.stats.kicks_coalesced, writes + 1);
 	assert_int_equal(count(START), writes + 1);
 	assert_int_equal(count(DROP), writes + 1);
 }
@@ -471,19 +440,41 @@ static void nothing_opened_nothing_done(void **state)
 	assert_int_equal(kernel.nr, 0);
 }
 
+/* A write that waits meets the flusher in every state; nobody wakes it again. */
+static void the_last_wake_up_is_not_lost(void **state)
+{
+	const unsigned int writes = 50000;
+	struct kick_stats stats = { 0 };
+	struct kick_file *file;
+	struct kick k;
+	unsigned int i;
+
+	kick_init(&k, 16 * MIB, 1);
+	file = open_file(&k, "a");
+	for (i = 0; i < writes; i++)
+		kick_write(file, i * 4 * KIB, 4 * KIB);
+	kick_close(file);
+	assert_int_equal(kick_exit(&k, &stats), 0);
+	assert_true(stats.throttled > 0);
+	assert_int_equal(stats.writeback_bytes, writes * 4 * KIB);
+}
+
 /* A burst of writes meets the flusher in every state; nobody kicks after it. */
 static void the_last_kick_is_not_lost(void **state)
 {
 	struct kick_stats stats = { 0 };
 	struct kick_file *file;
 	uint64_t written = 0;
+	volatile int pause;
 	struct kick k;
 	int i, burst;
 
 	kick_init(&k, 16 * MIB, 64 * MIB);
 	file = open_file(&k, "a");
-	for (i = 0; i < 20000; i++) {
+	for (i = 0; i < 50000; i++) {
 		for (burst = 0; burst <= i % 4; burst++) {
+			for (pause = 0; pause < i % 512; pause++)
+				;
 			kick_write(file, written, 4 * KIB);
 			written += 4 * KIB;
 		}
@@ -550,6 +541,8 @@ int main(void)
 		cmocka_unit_test_setup(each_file_system_has_its_flusher,
 				       new_kernel),
 		cmocka_unit_test_setup(nothing_opened_nothing_done, new_kernel),
+		cmocka_unit_test_setup(the_last_wake_up_is_not_lost,
+				       new_kernel),
 		cmocka_unit_test_setup(the_last_kick_is_not_lost, new_kernel),
 		cmocka_unit_test_setup(nothing_is_lost_at_full_speed,
 				       new_kernel),
