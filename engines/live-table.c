@@ -74,7 +74,7 @@ int live_table_read(struct linear_table *t)
 	/* libdevmapper keeps its control device in a global. */
 	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 	struct dm_task *task;
-	dev_t dev;
+	dev_t dev = 0;
 	int ret, err;
 
 	ret = dm_number(t, &dev);

@@ -235,6 +235,14 @@ def broken_device(loop_device: LoopDevice, tmp_path: Path) -> Iterator[str]:
         subprocess.run(["umount", "--lazy", point], check=True)
 
 
+@pytest.fixture
+def mount_namespace() -> None:
+    """For tests that call unshare --mount."""
+    done = subprocess.run(["unshare", "--mount", "true"], capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"no mount namespace can be made here (not root, or in a chroot): {done.stderr.strip()}")
+
+
 Mount = Callable[..., Path]
 
 

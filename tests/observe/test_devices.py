@@ -94,7 +94,7 @@ def test_flushes_per_write(
 
 
 def test_without_write_size_it_is_per_request(observer: Observer, fio: Path, plain_loop: str) -> None:
-    found = observer.run("-d", plain_loop, "--", *fio_command(fio, plain_loop, "libaio", "--sync=dsync"))
+    found = observer.run("-d", plain_loop, "--", *fio_command(fio, plain_loop, "io_uring", "--sync=dsync"))
     device = found.device(plain_loop)
     assert device["flushes_per_write"] is None and device["requests_per_write"] is None
     assert device["flushes"] == device["writes"] == WRITES
@@ -269,9 +269,7 @@ def test_kernel_threads_are_found(observer: Observer) -> None:
     assert found.summary["system"]["flusher_cpu_s"] is not None
 
 
-def test_kernel_threads_are_unknown_in_a_pid_namespace(observer: Observer) -> None:
-    if os.geteuid():
-        pytest.skip("a pid namespace needs root")
+def test_kernel_threads_are_unknown_in_a_pid_namespace(observer: Observer, mount_namespace: None) -> None:
     command = ["unshare", "--pid", "--fork", "--mount-proc", *observer.command("true")]
     subprocess.run(command, check=True, capture_output=True)
     system = json.loads(observer.results[1].read_text())["system"]

@@ -136,7 +136,7 @@ def test_mounted_is_never_overridable(held_by_mount) -> None:
     assert f"is mounted on {point}" in refusal(device, str(backing_of(device)))
 
 
-def test_mount_that_can_not_be_seen(loop_device, tmp_path: Path) -> None:
+def test_mount_that_can_not_be_seen(loop_device, mount_namespace, tmp_path: Path) -> None:
     device = loop_device("64M")
     subprocess.run(["mkfs.ext4", "-q", device], check=True)
     holder = subprocess.Popen(
