@@ -104,7 +104,7 @@ def _axis(which: str, axis: Axis) -> Iterator[str]:
     yield f"set {which}range [{axis.low:.9g}:{axis.high:.9g}]"
     ticks = ", ".join(f"{_quoted(text)} {place:.9g}" for place, text in axis.ticks)
     yield f"set {which}tics ({ticks})"
-    yield f"set {which}label {_quoted(axis.label)} offset 0,{0.7 if which == 'x' else 0}"
+    yield f"set {which}label {_quoted(axis.label)} offset {'0,0.7' if which == 'x' else '2,0'}"
 
 
 def _style(mark: Mark) -> str:
