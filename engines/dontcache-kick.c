@@ -73,7 +73,6 @@ struct dontcache_options {
 	void *pad;		/* fio keeps td here */
 	unsigned int strategy;
 	unsigned int submit;
-	unsigned long long kick_step;
 	unsigned long long kick_backlog;
 	char *counters;
 };
@@ -118,22 +117,11 @@ static struct fio_option options[] = {
 		.group	= FIO_OPT_G_INVALID,
 	},
 	{
-		.name	= "kick_step",
-		.lname	= "Kick step",
-		.type	= FIO_OPT_STR_VAL,
-		.off1	= offsetof(struct dontcache_options, kick_step),
-		.help	= "strategy=kick: bytes that the flusher gives to writeback at once; up to two such steps are in writeback",
-		.def	= "16m",
-		.minval	= 4096,
-		.category = FIO_OPT_C_ENGINE,
-		.group	= FIO_OPT_G_INVALID,
-	},
-	{
 		.name	= "kick_backlog",
 		.lname	= "Kick backlog",
 		.type	= FIO_OPT_STR_VAL,
 		.off1	= offsetof(struct dontcache_options, kick_backlog),
-		.help	= "strategy=kick: bytes (or 16384 writes) dirty or in writeback, for each job and file system, above which a write waits for the flusher",
+		.help	= "strategy=kick: bytes dirty or in writeback on a file system above which a write waits for the flusher; the jobs that write to it have equal parts of them, and 16384 writes at most",
 		.def	= "64m",
 		.minval	= 4096,
 		.category = FIO_OPT_C_ENGINE,
@@ -204,7 +192,7 @@ static int dontcache_init(struct thread_data *td)
 			goto abort;
 		}
 	}
-	kick_init(&dj->kick, o->kick_step, o->kick_backlog);
+	kick_init(&dj->kick, o->kick_backlog);
 
 	if (dj->async) {
 		ret = uring_init(&dj->uring, &dj->job, td, 1);
@@ -330,6 +318,7 @@ static int check_file(struct dontcache_job *dj, struct thread_data *td,
 		      const struct fio_file *f)
 {
 	struct iovec iov = { .iov_base = &(char){ 0 }, .iov_len = 1 };
+	const off_t nowhere = INT64_MAX - 1;
 	struct utsname kernel;
 	struct filesystem fs;
 	char buf[48];
@@ -341,7 +330,7 @@ static int check_file(struct dontcache_job *dj, struct thread_data *td,
 		 * Nothing is there to be read, but the flag is looked at
 		 * first; without a byte to read it would not be.
 		 */
-		if (preadv2(f->fd, &iov, 1, INT64_MAX - 1, RWF_DONTCACHE) >= 0 ||
+		if (preadv2(f->fd, &iov, 1, nowhere, RWF_DONTCACHE) >= 0 ||
 		    errno != EOPNOTSUPP)
 			return 0;
 		uname(&kernel);
@@ -379,7 +368,7 @@ static int dontcache_open_file(struct thread_data *td, struct fio_file *f)
 		return 1;
 
 	ret = check_file(dj, td, f);
-	if (!ret && dj->strategy == KICK) {
+	if (!ret && dj->strategy == KICK && td_write(td)) {
 		ret = kick_open(&dj->kick, f->fd, f->file_name, &file);
 		if (!ret)
 			FILE_SET_ENG_DATA(f, file);
@@ -406,7 +395,7 @@ static int dontcache_close_file(struct thread_data *td, struct fio_file *f)
 	struct dontcache_job *dj = td->io_ops_data;
 	int err;
 
-	if (dj && dj->strategy == KICK) {
+	if (dj && dj->strategy == KICK && td_write(td)) {
 		/* It has more to do with the descriptor, then closes it. */
 		kick_close(FILE_ENG_DATA(f));
 		f->fd = -1;
@@ -446,14 +435,16 @@ static ssize_t transfer(struct dontcache_job *dj, struct io_u *io_u)
 	ssize_t ret;
 
 	do {
-		if (io_u->ddir == DDIR_READ)
-			ret = flags ? preadv2(fd, &iov, 1, io_u->offset, flags) :
-				pread(fd, iov.iov_base, iov.iov_len,
-				      io_u->offset);
+		if (io_u->ddir == DDIR_READ && flags)
+			ret = preadv2(fd, &iov, 1, io_u->offset, flags);
+		else if (io_u->ddir == DDIR_READ)
+			ret = pread(fd, iov.iov_base, iov.iov_len,
+				    io_u->offset);
+		else if (flags)
+			ret = pwritev2(fd, &iov, 1, io_u->offset, flags);
 		else
-			ret = flags ? pwritev2(fd, &iov, 1, io_u->offset, flags) :
-				pwrite(fd, iov.iov_base, iov.iov_len,
-				       io_u->offset);
+			ret = pwrite(fd, iov.iov_base, iov.iov_len,
+				     io_u->offset);
 	} while (ret < 0 && errno == EINTR);
 	return ret < 0 ? -errno : ret;
 }

@@ -33,16 +33,28 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "kick.h"
 
-/* Ranges of one step, at most; as many 4 KiB writes are 16 MiB. */
-#define STEP_RANGES	4096U
-/* Ranges that may be queued; a multiple of it, and a power of two. */
-#define RING_RANGES	(4 * STEP_RANGES)
+/* Ranges that may be queued: 64 MiB in writes of 4 KiB. A power of two. */
+#define RING_RANGES	16384U
+/* Steps of a full queue. Two are in writeback while the others fill. */
+#define STEPS		4
+#define STEP_RANGES	(RING_RANGES / STEPS)
+
+/*
+ * How many flushers a file system has, in all jobs: mapped when the engine is
+ * loaded, before fio forks them.
+ */
+static struct share {
+	_Atomic uint64_t dev;		/* 0: free */
+	_Atomic unsigned int flushers;
+} *shares;
+#define SHARES	256
 
 enum state { ASLEEP, AWAKE, ASKED };
 
@@ -69,6 +81,7 @@ struct step {
 struct kick_flusher {
 	struct kick *kick;
 	struct kick_flusher *next;
+	struct share *share;
 	dev_t dev;
 	pthread_t thread;
 	sem_t wake, room;
@@ -148,10 +161,10 @@ static void merge(struct step *s)
 /* Take the oldest ranges before @head, up to a step, into @s. */
 static void take(struct kick_flusher *f, struct step *s, unsigned int head)
 {
+	uint64_t enough = f->kick->backlog / f->share->flushers / STEPS;
 	struct range *last = NULL, *r;
 
-	while (f->taken != head && s->nr < STEP_RANGES &&
-	       s->bytes < f->kick->step) {
+	do {
 		r = &f->ring[f->taken++ % RING_RANGES];
 		s->slots++;
 		if (!r->file) {
@@ -165,7 +178,7 @@ static void take(struct kick_flusher *f, struct step *s, unsigned int head)
 			last = &s->ranges[s->nr++];
 			*last = *r;
 		}
-	}
+	} while (f->taken != head && s->nr < STEP_RANGES && s->bytes < enough);
 	if (s->nr > 1)
 		merge(s);
 }
@@ -254,7 +267,7 @@ static void *flusher(void *data)
 
 static inline bool has_room(struct kick_flusher *f)
 {
-	return f->given - f->done <= f->kick->backlog &&
+	return (f->given - f->done) * f->share->flushers <= f->kick->backlog &&
 		f->head - f->tail < RING_RANGES;
 }
 
@@ -324,10 +337,31 @@ void kick_close(struct kick_file *file)
 		wait_for_room(f);
 }
 
-void kick_init(struct kick *k, uint64_t step, uint64_t backlog)
+static void __attribute__((constructor)) map_shares(void)
+{
+	shares = mmap(NULL, SHARES * sizeof(*shares), PROT_READ | PROT_WRITE,
+		      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+}
+
+static struct share *find_share(dev_t dev)
+{
+	struct share *s;
+	uint64_t key;
+
+	if (shares == MAP_FAILED)
+		return NULL;
+	for (s = shares; s < shares + SHARES; s++) {
+		key = 0;
+		if (atomic_compare_exchange_strong(&s->dev, &key, dev) ||
+		    key == dev)
+			return s;
+	}
+	return NULL;
+}
+
+void kick_init(struct kick *k, uint64_t backlog)
 {
 	memset(k, 0, sizeof(*k));
-	k->step = step;
 	k->backlog = backlog;
 }
 
@@ -347,21 +381,30 @@ static int start_flusher(struct kick *k, dev_t dev, struct kick_flusher **new)
 	sem_init(&f->wake, 0, 0);
 	sem_init(&f->room, 0, 0);
 
+	ret = ENOMEM;
+	f->share = find_share(dev);
+	if (!f->share)
+		goto free;
+	f->share->flushers++;
+
 	/* Signals are the writer's. */
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
 	ret = pthread_create(&f->thread, NULL, flusher, f);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	if (ret) {
-		free(f);
-		return ret;
-	}
+	if (ret)
+		goto unshare;
 	pthread_setname_np(f->thread, "dontcache-kick");
 
 	f->next = k->flushers;
 	k->flushers = f;
 	*new = f;
 	return 0;
+unshare:
+	f->share->flushers--;
+free:
+	free(f);
+	return ret;
 }
 
 int kick_open(struct kick *k, int fd, const char *name,
@@ -415,6 +458,7 @@ int kick_exit(struct kick *k, struct kick_stats *stats)
 	for (f = k->flushers; f; f = f->next) {
 		queue(f, NULL, 0, 0);
 		pthread_join(f->thread, NULL);
+		f->share->flushers--;
 	}
 	kick_error(k);
 

@@ -10,8 +10,8 @@
  *
  * The writer calls kick_write() after each write: that puts the range into a
  * queue and kicks the flusher, without a lock, and without a system call
- * unless the flusher sleeps or is too far behind. All functions are for the
- * one thread that writes.
+ * unless the flusher sleeps or is too far behind. How far that may be, jobs on
+ * the same file system share. All functions are for the one thread that writes.
  */
 #ifndef DURABENCH_KICK_H
 #define DURABENCH_KICK_H
@@ -31,14 +31,17 @@ struct kick_stats {
 };
 
 struct kick {
-	uint64_t step;		/* bytes given to writeback at once */
-	uint64_t backlog;	/* bytes dirty or in writeback, at most */
+	uint64_t backlog;
 	struct kick_flusher *flushers;
 	int error;		/* errno of a failed writeback */
 	char *failed;		/* the file it was of */
 };
 
-void kick_init(struct kick *k, uint64_t step, uint64_t backlog);
+/*
+ * @backlog: bytes that may be dirty or in writeback on a file system. The jobs
+ * that write to it, of all processes that fio forked, have equal parts of it.
+ */
+void kick_init(struct kick *k, uint64_t backlog);
 
 /*
  * Write back and drop all that is queued, end the flushers, add what they did
@@ -61,8 +64,8 @@ int kick_open(struct kick *k, int fd, const char *name,
 
 /*
  * @bytes (not 0) at @offset were written to the page cache. Waits while the
- * flusher is more than the backlog behind. Returns 0, or the positive errno of
- * a writeback on the same file system that failed.
+ * flusher is more than the job's part of the backlog behind. Returns 0, or the
+ * positive errno of a failed writeback on the same file system.
  */
 int kick_write(struct kick_file *file, uint64_t offset, uint64_t bytes);
 

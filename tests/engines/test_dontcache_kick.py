@@ -229,7 +229,6 @@ def test_overwrites_reach_the_file(run_fio, disk, strategy):
         size="64k",
         io_size="16M",
         kick_backlog="32k",
-        kick_step="4k",
         verify="crc32c",
         verify_fatal=1,
     )
@@ -400,7 +399,7 @@ def test_a_flusher_for_each_file_system(run_fio, mount, tmp_path, thread):
 def test_a_writer_waits_at_the_backlog(run_fio, disk, submit):
     """Each write is more than the backlog, so it waits to be written back."""
     result = run_fio(
-        ENGINE, strategy="kick", submit=submit, filename=disk / "f", kick_backlog="4k", kick_step="4k", **workload()
+        ENGINE, strategy="kick", submit=submit, filename=disk / "f", kick_backlog="4k", **workload()
     )
     check(result)
     assert_counters(result.counter, "kick")
@@ -543,7 +542,7 @@ def test_refused_before_any_io(run_fio, tmp_path, options, message):
     assert result.counters == []
 
 
-@pytest.mark.parametrize("option", [{"strategy": "hope"}, {"submit": "mmap"}, {"kick_step": 0}, {"kick_backlog": "1k"}])
+@pytest.mark.parametrize("option", [{"strategy": "hope"}, {"submit": "mmap"}, {"kick_backlog": "1k"}])
 def test_options_that_fio_refuses(run_fio, tmp_path, option):
     result = run_fio(ENGINE, filename=tmp_path / "f", **{**workload(), "strategy": "kick", **option})
     assert result.exit_status == 1
@@ -650,10 +649,9 @@ def test_every_option_explains_itself(fio):
         return done.stdout
 
     options = dict(re.findall(r"^(\w+) *: (.+)$", enghelp(), re.MULTILINE))
-    assert set(options) == {"strategy", "submit", "kick_step", "kick_backlog", "counters"}
-    for option, default in {"strategy": "dontcache", "submit": "pwritev2", "kick_step": "16m", "kick_backlog": "64m"}.items():
+    assert set(options) == {"strategy", "submit", "kick_backlog", "counters"}
+    for option, default in {"strategy": "dontcache", "submit": "pwritev2", "kick_backlog": "64m"}.items():
         assert re.search(rf"default: {default}$", enghelp(f",{option}"), re.MULTILINE)
-    for option in ("kick_step", "kick_backlog"):
-        assert "bytes" in options[option]
+    assert "bytes" in options["kick_backlog"]
     for strategy in STRATEGIES:
         assert re.search(rf"\b{strategy} .*\S", enghelp(",strategy"))

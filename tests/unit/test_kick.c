@@ -22,6 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "engines/kick.h"
@@ -133,10 +134,10 @@ static struct {
 	struct kick_stats stats;
 } t;
 
-static void begin(uint64_t step, uint64_t backlog)
+static void begin(uint64_t backlog)
 {
 	memset(&t, 0, sizeof(t));
-	kick_init(&t.kick, step, backlog);
+	kick_init(&t.kick, backlog);
 	t.file = open_file(&t.kick, "a");
 	hold_flusher(t.file);
 }
@@ -180,7 +181,7 @@ static void sequential_writes_are_one_range(void **state)
 {
 	int i;
 
-	begin(16 * MIB, 64 * MIB);
+	begin(64 * MIB);
 	for (i = 1; i < 11; i++)
 		kick_write(t.file, i * 4 * KIB, 4 * KIB);
 	release_flusher();
@@ -198,7 +199,7 @@ static void sequential_writes_are_one_range(void **state)
 
 static void a_step_is_sorted_and_merged(void **state)
 {
-	begin(16 * MIB, 64 * MIB);
+	begin(64 * MIB);
 	kick_write(t.file, 64 * KIB, 4 * KIB);
 	kick_write(t.file, 16 * KIB, 8 * KIB);
 	kick_write(t.file, 20 * KIB, 8 * KIB);	/* overlaps */
@@ -214,7 +215,7 @@ static void a_step_is_sorted_and_merged(void **state)
 
 static void steps_go_oldest_first(void **state)
 {
-	begin(8 * KIB, 64 * MIB);
+	begin(32 * KIB);
 	kick_write(t.file, 96 * KIB, 4 * KIB);
 	kick_write(t.file, 80 * KIB, 4 * KIB);
 	kick_write(t.file, 32 * KIB, 4 * KIB);
@@ -234,7 +235,7 @@ static void a_step_starts_before_the_last_is_waited_for(void **state)
 	};
 	size_t i;
 
-	begin(4 * KIB, 64 * MIB);
+	begin(16 * KIB);
 	kick_write(t.file, 8 * KIB, 4 * KIB);
 	kick_write(t.file, 16 * KIB, 4 * KIB);
 	release_flusher();
@@ -248,7 +249,7 @@ static void a_step_starts_before_the_last_is_waited_for(void **state)
 /* Of a page that is dirtied in its writeback, the second write counts too. */
 static void an_overwrite_is_written_back_again(void **state)
 {
-	begin(16 * MIB, 64 * MIB);
+	begin(64 * MIB);
 	kick_write(t.file, 0, 4 * KIB);
 	release_flusher();
 	end();
@@ -260,7 +261,7 @@ static void an_overwrite_is_written_back_again(void **state)
 
 static void pages_written_in_part_are_dropped_whole(void **state)
 {
-	begin(16 * MIB, 64 * MIB);
+	begin(64 * MIB);
 	kick_write(t.file, 5 * KIB, 10 * KIB);
 	release_flusher();
 	end();
@@ -275,7 +276,7 @@ static void writers_wait_at_the_backlog(void **state)
 {
 	pthread_t thread;
 
-	begin(16 * MIB, 8 * KIB);
+	begin(8 * KIB);
 	kick_write(t.file, 4 * KIB, 4 * KIB);	/* just fits */
 	pthread_create(&thread, NULL, release_later, NULL);
 	kick_write(t.file, 8 * KIB, 4 * KIB);
@@ -296,7 +297,7 @@ static void writers_wait_when_the_queue_is_full(void **state)
 	pthread_t thread;
 	unsigned int i;
 
-	begin(16 * MIB, 64 * MIB);
+	begin(64 * MIB);
 	pthread_create(&thread, NULL, release_later, NULL);
 	for (i = 1; i <= writes; i++)
 		kick_write(t.file, i * 8 * KIB, 1);
@@ -310,6 +311,59 @@ static void writers_wait_when_the_queue_is_full(void **state)
 	assert_int_equal(count(DROP), writes + 1);
 }
 
+/*
+ * Two jobs, forked or not, have half of the backlog each. Other writes of this
+ * one wait at half, then.
+ */
+static void jobs_share_the_backlog(void **state)
+{
+	int ready[2], done[2], status;
+	struct kick_stats stats = { 0 };
+	struct kick_file *file;
+	struct kick k;
+	pthread_t thread;
+	char byte = 0;
+	pid_t pid;
+
+	assert_int_equal(pipe(ready) + pipe(done), 0);
+	pid = fork();
+	if (!pid) {
+		close(done[1]);
+		kick_init(&k, 16 * KIB);
+		file = open_file(&k, "other");
+		if (write(ready[1], &byte, 1) != 1 ||
+		    read(done[0], &byte, 1) != 1)
+			_exit(1);
+		kick_close(file);
+		_exit(kick_exit(&k, &stats));
+	}
+	assert_int_equal(read(ready[0], &byte, 1), 1);
+
+	begin(16 * KIB);
+	kick_write(t.file, 4 * KIB, 4 * KIB);
+	pthread_create(&thread, NULL, release_later, NULL);
+	kick_write(t.file, 8 * KIB, 4 * KIB);
+	assert_true(count(DROP) > 0);
+	pthread_join(thread, NULL);
+	end();
+	assert_int_equal(t.stats.throttled, 1);
+
+	assert_int_equal(write(done[1], &byte, 1), 1);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	close(ready[0]), close(ready[1]), close(done[0]), close(done[1]);
+
+	/* The other is gone: all of it again. */
+	new_kernel(state);
+	begin(16 * KIB);
+	kick_write(t.file, 4 * KIB, 4 * KIB);
+	kick_write(t.file, 8 * KIB, 4 * KIB);
+	kick_write(t.file, 12 * KIB, 4 * KIB);
+	release_flusher();
+	end();
+	assert_int_equal(t.stats.throttled, 0);
+}
+
 static void a_closed_file_stays_open_for_the_flusher(void **state)
 {
 	struct kick_stats stats = { 0 };
@@ -317,7 +371,7 @@ static void a_closed_file_stays_open_for_the_flusher(void **state)
 	struct kick k;
 	int fd_a, fd_b;
 
-	kick_init(&k, 16 * MIB, 64 * MIB);
+	kick_init(&k, 64 * MIB);
 	a = open_file(&k, "a");
 	hold_flusher(a);
 	fd_a = kernel.calls[0].fd;
@@ -354,7 +408,7 @@ static void a_failure_is_reported_with_its_file(void **state)
 		new_kernel(state);
 		kernel.fail_op = ops[i];
 		kernel.fail_errno = EIO;
-		kick_init(&k, 4 * KIB, 8 * KIB);
+		kick_init(&k, 8 * KIB);
 		assert_int_equal(kick_error(&k), 0);
 		file = open_file(&k, "/a/b");
 		/* The writer hears of it, and is not held up for ever. */
@@ -381,7 +435,7 @@ static void a_failure_at_the_end_is_reported_by_exit(void **state)
 	struct kick_file *file;
 	struct kick k;
 
-	kick_init(&k, 16 * MIB, 64 * MIB);
+	kick_init(&k, 64 * MIB);
 	file = open_file(&k, "a");
 	hold_flusher(file);
 	kernel.fail_op = WAIT;
@@ -404,7 +458,7 @@ static void each_file_system_has_its_flusher(void **state)
 
 	assert_true(fd >= 0);
 	unlink(path);
-	kick_init(&k, 16 * MIB, 64 * MIB);
+	kick_init(&k, 64 * MIB);
 	assert_int_equal(kick_open(&k, fd, path, &a), 0);
 	b = open_file(&k, "b");
 	c = open_file(&k, "c");
@@ -435,7 +489,7 @@ static void nothing_opened_nothing_done(void **state)
 	struct kick_stats stats = { 0 };
 	struct kick k;
 
-	kick_init(&k, 16 * MIB, 64 * MIB);
+	kick_init(&k, 64 * MIB);
 	assert_int_equal(kick_exit(&k, &stats), 0);
 	assert_int_equal(kernel.nr, 0);
 }
@@ -449,7 +503,7 @@ static void the_last_wake_up_is_not_lost(void **state)
 	struct kick k;
 	unsigned int i;
 
-	kick_init(&k, 16 * MIB, 1);
+	kick_init(&k, 1);
 	file = open_file(&k, "a");
 	for (i = 0; i < writes; i++)
 		kick_write(file, i * 4 * KIB, 4 * KIB);
@@ -469,7 +523,7 @@ static void the_last_kick_is_not_lost(void **state)
 	struct kick k;
 	int i, burst;
 
-	kick_init(&k, 16 * MIB, 64 * MIB);
+	kick_init(&k, 64 * MIB);
 	file = open_file(&k, "a");
 	for (i = 0; i < 50000; i++) {
 		for (burst = 0; burst <= i % 4; burst++) {
@@ -496,7 +550,7 @@ static void nothing_is_lost_at_full_speed(void **state)
 	unsigned int i;
 	uint64_t sum = 0;
 
-	kick_init(&k, 64 * KIB, 256 * KIB);
+	kick_init(&k, 256 * KIB);
 	file = open_file(&k, "a");
 	for (i = 0; i < writes; i++) {
 		kick_write(file, i * 8 * KIB, 4 * KIB);
@@ -532,6 +586,7 @@ int main(void)
 		cmocka_unit_test_setup(writers_wait_at_the_backlog, new_kernel),
 		cmocka_unit_test_setup(writers_wait_when_the_queue_is_full,
 				       new_kernel),
+		cmocka_unit_test_setup(jobs_share_the_backlog, new_kernel),
 		cmocka_unit_test_setup(a_closed_file_stays_open_for_the_flusher,
 				       new_kernel),
 		cmocka_unit_test_setup(a_failure_is_reported_with_its_file,
