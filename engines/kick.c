@@ -100,7 +100,7 @@ struct kick_flusher {
 	_Atomic uint64_t done;		/* bytes clean so far, of given */
 	_Atomic int error;		/* errno of the first failure */
 	char *failed;			/* the file it was of, set before */
-	unsigned int taken;		/* tail, when what is in work is clean */
+	unsigned int taken;		/* tail, once this is clean */
 	bool last;
 	uint64_t writeback_bytes, dropped_bytes;
 	struct step steps[2];

@@ -494,7 +494,7 @@ static void nothing_opened_nothing_done(void **state)
 	assert_int_equal(kernel.nr, 0);
 }
 
-/* A write that waits meets the flusher in every state; nobody wakes it again. */
+/* A waiting write meets the flusher in every state; nobody wakes it again. */
 static void the_last_wake_up_is_not_lost(void **state)
 {
 	const unsigned int writes = 50000;
