@@ -285,6 +285,8 @@ static int dm_init(struct thread_data *td)
 	struct dm_job *dj;
 	int ret;
 
+	if (engine_check_layout(td, &dm_linear_flush))
+		return 1;
 	dj = calloc(1, sizeof(*dj));
 	if (!dj)
 		return 1;

@@ -160,6 +160,8 @@ static int dontcache_init(struct thread_data *td)
 	struct dontcache_job *dj;
 	int ret;
 
+	if (engine_check_layout(td, &dontcache_kick))
+		return 1;
 	dj = calloc(1, sizeof(*dj));
 	if (!dj)
 		return 1;
@@ -359,6 +361,8 @@ static int dontcache_open_file(struct thread_data *td, struct fio_file *f)
 	struct kick_file *file;
 	int ret;
 
+	if (engine_check_layout(td, &dontcache_kick))
+		return 1;
 	/* Before ->init(): fio asks a device for its size. */
 	if (!dj)
 		return engine_open_file(NULL, td, f, 0);

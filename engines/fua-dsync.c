@@ -100,14 +100,17 @@ static struct ioengine_ops fua_dsync;
 static int fua_init(struct thread_data *td)
 {
 	struct fua_options *o = td->eo;
-	unsigned int per_io = strategies[o->strategy].uring;
 	struct fua_job *fj;
+	unsigned int per_io;
 	int ret;
 
+	if (engine_check_layout(td, &fua_dsync))
+		return 1;
 	fj = calloc(1, sizeof(*fj));
 	if (!fj)
 		return 1;
 	fj->strategy = o->strategy;
+	per_io = strategies[o->strategy].uring;
 
 	ret = engine_job_init(&fj->job, td, &fua_dsync,
 			      strategies[o->strategy].name, o->counters,
@@ -152,6 +155,8 @@ static int fua_open_file(struct thread_data *td, struct fio_file *f)
 {
 	struct fua_job *fj = td->io_ops_data;
 
+	if (engine_check_layout(td, &fua_dsync))
+		return 1;
 	/* Before ->init(): fio asks a device for its size. */
 	if (!fj)
 		return engine_open_file(NULL, td, f, 0);

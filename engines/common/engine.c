@@ -58,10 +58,6 @@ int engine_job_init(struct engine_job *j, struct thread_data *td,
 	j->strategy = strategy;
 	j->counters_fd = -1;
 
-	/* Before any use of td->o. */
-	if (engine_check_layout(td, ops))
-		return EINVAL;
-
 	if (td_trim(td)) {
 		engine_error(j, td,
 			     "trims are not supported; take a rw= of reads and writes");

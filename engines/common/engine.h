@@ -54,17 +54,18 @@ struct engine_job {
 bool engine_guard(const char *engine);
 
 /*
- * Prove the rest of thread_data's layout up to io_ops. Whichever hook fio calls
- * first must do so before it uses @td; engine_job_init() does it for ->init().
+ * Prove the rest of thread_data's layout up to io_ops. Every hook that fio may
+ * call first (->init(), and what it needs to know a file's size) does so before
+ * it uses @td, and if it fails uses nothing of it.
  * Returns 0, or EINVAL after one message.
  */
 int engine_check_layout(const struct thread_data *td,
 			const struct ioengine_ops *ops);
 
 /*
- * Set up @j and check what all engines refuse alike: a thread_data of another
- * layout, trims, offloaded submission, sync= beside strategy=, a depth above
- * @max_depth (0: any), a counters file that can't be opened.
+ * Set up @j and check what all engines refuse alike: trims, offloaded
+ * submission, sync= beside strategy=, a depth above @max_depth (0: any), a
+ * counters file that can't be opened.
  * Returns 0 or a positive errno, after one message.
  */
 int engine_job_init(struct engine_job *j, struct thread_data *td,

@@ -104,12 +104,16 @@ def test_another_layout_of_the_statistics(run_fio, changed_headers, tmp_path):
     assert_refused(result, "first difference: size of client_ts is")
 
 
-def test_another_layout_of_the_job(run_fio, changed_headers, tmp_path):
+@pytest.mark.parametrize("before", ["void *eo;", "struct ioengine_ops *io_ops;"])
+def test_another_layout_of_the_job(run_fio, changed_headers, loop_device, tmp_path, before):
     """Only struct thread_data differs, which no exported object shows: found
-    when the first job starts, before anything of it is used."""
-    insert(changed_headers / "fio.h", "struct ioengine_ops *io_ops;", "\tvoid *inserted;")
+    when fio first calls the engine, before anything of it is used."""
+    insert(changed_headers / "fio.h", before, "\tvoid *inserted;")
     library = build_engine(changed_headers, tmp_path / "build")
     result = run_fio("fua-dsync", library=library, filename=tmp_path / "f", **WORKLOAD)
+    assert result.exit_status == 1
+    assert "struct thread_data differs" in result.stderr
+    result = run_fio("fua-dsync", library=library, filename=loop_device(), **WORKLOAD)
     assert result.exit_status == 1
     assert "struct thread_data differs" in result.stderr
     assert "rebuild" in result.stderr
