@@ -67,6 +67,29 @@ def fio() -> Path:
     return FIO
 
 
+EngineHelp = Callable[..., str]
+
+
+@pytest.fixture
+def engine_help(fio: Path) -> EngineHelp:
+    """engine_help("fua-dsync", "strategy") -> what fio says of an engine's
+    options, or of one."""
+
+    def ask(engine: str, option: str = "") -> str:
+        library = ENGINES / f"fio-{engine}.so"
+        done = subprocess.run(
+            ["timeout", "20", fio, f"--enghelp={library}" + (f",{option}" if option else "")],
+            capture_output=True,
+            text=True,
+            env={**os.environ, **sanitizer_environment(library)},
+        )
+        assert done.returncode == 0, done.stderr
+        assert "not built for" not in done.stderr
+        return done.stdout
+
+    return ask
+
+
 RunFio = Callable[..., FioResult]
 
 

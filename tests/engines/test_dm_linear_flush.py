@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from conftest import ENGINES, sanitizer_environment
 
 SECTOR = 512
 WRITES = 64
@@ -743,14 +742,7 @@ def test_readonly_run_refuses_to_write(run_fio, files, table):
     assert backing.read_bytes() == bytes(1 << 20)
 
 
-def test_help_of_every_option(fio):
-    engine = ENGINES / f"fio-{ENGINE}.so"
-    shown = subprocess.run(
-        ["timeout", "10", fio, f"--enghelp={engine}"],
-        capture_output=True,
-        text=True,
-        env={**os.environ, **sanitizer_environment(engine)},
-    )
-    options = dict(line.split(":", 1) for line in shown.stdout.splitlines())
+def test_help_of_every_option(engine_help):
+    options = dict(line.split(":", 1) for line in engine_help(ENGINE).splitlines())
     assert {name.strip() for name in options} == {"strategy", "table", "counters"}
     assert all(len(text) > 20 for text in options.values())
