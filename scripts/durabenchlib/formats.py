@@ -380,7 +380,7 @@ def _load(path: Path, what: str) -> Any:
         raise Failure(Exit.INPUT, f"{path}: can't be read: {getattr(error, 'strerror', None) or error}") from None
     try:
         return tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise Failure(Exit.INPUT, f"{path}: is damaged: {error}") from None
 
 

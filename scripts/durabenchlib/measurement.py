@@ -18,6 +18,8 @@ MIB = 1 << 20
 RESERVED = ("TARGET", "TARGET2", "STRATEGY", "COUNTERS", "OUTPUT", "DURABENCH_ENGINES")
 
 _VARIABLE = re.compile(r"\$\{([^}]*)\}")
+# What fio does not take for a part of a value: a new line, its own variables and arithmetic, comments.
+_NOT_PLAIN = re.compile(r"[\x00-\x1f\x7f$`#;]")
 _SIZE = re.compile(r"(\d+)([kmgt]?)b?", re.IGNORECASE)
 _TIME = re.compile(r"(\d+(?:\.\d+)?)(us|ms|s|m|h|d)?", re.IGNORECASE)
 
@@ -85,7 +87,16 @@ def variables(
 
 
 def render(text: str, values: Mapping[str, str], source: Path) -> str:
-    """A complete job file: every ${NAME} outside of comments is replaced."""
+    """A complete job file: every ${NAME} outside of comments is replaced. Refuses a value that fio would read as more than one:
+    it would write to another file than the one that was checked."""
+    for name, value in values.items():
+        found = _NOT_PLAIN.search(value)
+        if found:
+            raise Failure(
+                Exit.USAGE,
+                f"{name}={value!r} has a {found[0]!r}, which a fio job file can't hold as part of a value; give another, or for a "
+                "path a link to it whose name is plain",
+            )
     lines = []
     for number, line in enumerate(text.splitlines(), 1):
         comment = line.lstrip().startswith(("#", ";"))

@@ -240,7 +240,7 @@ def _command(path: Path) -> str:
         kept = json.loads(path.read_text(encoding="utf-8", errors="replace"))
         words = [f"{name}={shlex.quote(str(value))}" for name, value in kept["environment"].items()]
         return " ".join([*words, shlex.join(map(str, kept["command"]))])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
         raise Failure(Exit.INPUT, f"{path}: is damaged: {error}") from None
 
 

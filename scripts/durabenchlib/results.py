@@ -349,7 +349,7 @@ def _text(path: Path) -> str:
 def _json(text: str, where: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise Failure(Exit.INPUT, f"{where}: is damaged: {error}") from None
 
 

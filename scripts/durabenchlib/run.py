@@ -88,7 +88,9 @@ def run(args: argparse.Namespace) -> int:
         finally:
             if plan.output.exists():
                 path = shlex.quote(str(plan.output))
-                console.print(f"results: {path}\nnext: durabench compare {path}", markup=False, highlight=False, soft_wrap=True)
+                console.print(f"results: {path}", markup=False, highlight=False, soft_wrap=True)
+                if any(each.status == "ok" for each in plan.repetitions):
+                    console.print(f"next: durabench compare {path}", markup=False, highlight=False, soft_wrap=True)
     return Exit.OK
 
 
@@ -131,4 +133,6 @@ def _setting(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    if any(char.isspace() for char in value):
+        raise argparse.ArgumentTypeError(f"{text!r}: a value has no blanks")
     return name, value

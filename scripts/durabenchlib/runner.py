@@ -281,9 +281,10 @@ def _reason(made: Plan, folder: Path, status: int, limit_s: float) -> str | None
 
 
 def _last_words(made: Plan, folder: Path, messages: Sequence[str]) -> str | None:
-    """The first line by the engine, else the first by fio, else by the loader, of what a repetition had to say."""
+    """The first line by the engine, else fio's about an option, else its first, else the loader's, of what a repetition had to
+    say."""
     said = (folder / "stderr.txt").read_text(encoding="utf-8", errors="replace").splitlines()
-    for prefix in (f"fio-{made.measurement.engine}: ", "fio: ", f"{made.environment.fio_path}: "):
+    for prefix in (f"fio-{made.measurement.engine}: ", "Bad option ", "fio: ", f"{made.environment.fio_path}: "):
         for line in (*said, *messages):
             if line.startswith(prefix):
                 return line.strip()

@@ -149,6 +149,8 @@ def verdict(case: CaseComparison) -> str:
     text += f" ({ratio(metric.ratio)}{published})"
     if overlap(metric) and min(case.repetitions.values()) > 1:
         text += ", a difference within the spread of the repetitions"
+    elif metric.ratio and metric.published and metric.published.ratio and (metric.ratio > 1) != (metric.published.ratio > 1):
+        text += ", the other way than what was published"
     because = _because(case)
     return f"{text}; {because}." if because else f"{text}."
 

@@ -34,6 +34,8 @@ _KINDS = {
 
 def find(path: str, kinds: Sequence[TargetKind], file_bytes: int = 0) -> Target:
     """What `path` is; refused if none of `kinds` will do. `file_bytes` is the capacity taken for a file that is yet to be made."""
+    if not path:
+        raise Failure(Exit.USAGE, "the target is empty; is a variable of a script not set?")
     resolved = Path(os.path.realpath(path))
     kind = _kind(path, resolved)
     if kind not in kinds and not (kind == "dm" and "block" in kinds):
@@ -176,6 +178,10 @@ def _guard_device(target: Target, confirmed: bool) -> str:
     if device.integer("ro"):
         raise _refused(f"{path} is read-only")
     users = list(device.users())
+    if device.backing_file:
+        # Two loop devices on one file know nothing of each other.
+        others = blockdev.loop_users(Path(device.backing_file))
+        users += [user for user in others if not user.endswith(f" {device.name}")]
     if users:
         raise _refused(f"{path} is in use: {'; '.join(users)}. Release it first, or take another device")
     os.close(_open_exclusive(target))

@@ -354,6 +354,9 @@ def test_run_is_never_written_over(tiny: Path, output: Path, tmp_path: Path) -> 
         (["--set", "NOPE=1"], 64, "no variable 'NOPE'; it has BS, RUNTIME, SIZE"),
         (["--set", "BS="], 64, "can't be empty"),
         (["--set", "BS"], 64, "is not NAME=VALUE"),
+        (["--set", "BS=4k\nfilename=other"], 64, "a value has no blanks"),
+        (["--set", "BS=4k filename=other"], 64, "a value has no blanks"),
+        (["--set", "BS=$pagesize"], 64, "can't hold as part of a value"),
         (["--repeat", "0"], 64, "less than 1"),
         (["--label", "a/b"], 64, "part of a folder's name"),
         (["--destroy", "disk7"], 2, "--destroy=disk7 is no name of"),
@@ -437,3 +440,30 @@ def test_time_limit_follows_the_job(tiny: Path, tmp_path: Path, monkeypatch: pyt
     plan = runner.plan(request)
     assert plan.limit_s("timed") > 30 + runner.MARGIN_S
     assert plan.limit_s("one") > runner.MARGIN_S
+
+
+@pytest.mark.parametrize("name", ["${HOME}x", "a\nfilename=b", "a#b", "a;b", "`id`"])
+@pytest.mark.parametrize("what", ["target", "output"])
+def test_path_that_fio_would_read_as_another(tiny: Path, output: Path, tmp_path: Path, name: str, what: str) -> None:
+    """fio would write to a file that nobody checked."""
+    paths = {"target": tmp_path / "t", "output": output, what: tmp_path / name}
+    before = sorted(tmp_path.iterdir())
+    done = durabench("run", tiny, "--target", paths["target"], "--output", paths["output"])
+    assert done.returncode == 64
+    assert "can't hold as part of a value" in done.stderr
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_empty_target(tiny: Path) -> None:
+    done = durabench("run", tiny, "--target", "", "--dry-run")
+    assert done.returncode == 64
+    assert "the target is empty" in done.stderr
+
+
+def test_misspelt_option_is_the_reason(tiny: Path, output: Path, tmp_path: Path) -> None:
+    for each in tiny.glob("*.fio"):
+        each.write_text(each.read_text().replace("strategy=", "stratgy="))
+    done = durabench("run", tiny, "--target", tmp_path / "t", "--output", output)
+    assert done.returncode == 1
+    assert "Bad option <stratgy=" in done.stderr
+    assert "next:" not in done.stderr

@@ -151,6 +151,15 @@ def test_mount_that_can_not_be_seen(loop_device, mount_namespace, tmp_path: Path
         holder.communicate()
 
 
+def test_another_loop_device_on_the_same_file(loop_device) -> None:
+    device = loop_device("64M")
+    other = loop_device("64M", backing=backing_of(device))
+    try:
+        assert f"is behind {Path(other).name}" in refusal(device, str(backing_of(device)))
+    finally:
+        subprocess.run(["losetup", "--detach", other], check=True)
+
+
 def test_held_by_another_program(loop_device) -> None:
     device = loop_device("64M")
     descriptor = os.open(device, os.O_RDONLY | os.O_EXCL)
