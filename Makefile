@@ -44,6 +44,9 @@ install: build/fio/record ## install to PREFIX
 		-DCMAKE_INSTALL_LIBDIR='$(LIBDIR)' >/dev/null
 	@$(BUILD) build
 	@DESTDIR='$(DESTDIR)' cmake --install build
+	@awk -F= '{ is[$$1] = $$2 } END { if (is["fio"] != is["asked"]) \
+		print "Run with FIO=" is["fio"] ": they are not for " \
+			is["asked"] }' build/fio/record
 
 deps: ## install the packages that all this needs
 	@setup/deps
