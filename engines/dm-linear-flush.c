@@ -353,29 +353,14 @@ static int dm_close_file(struct thread_data *td, struct fio_file *f)
 	return table_option(td) ? 0 : engine_close_file(td, f);
 }
 
-/* One system call, at @done bytes into @io_u. Returns bytes or -errno. */
-static ssize_t transfer_piece(struct io_u *io_u, int fd, size_t done,
-			      size_t len, off_t pos)
-{
-	char *buf = (char *)io_u->xfer_buf + done;
-	ssize_t ret;
-
-	do {
-		if (io_u->ddir == DDIR_READ)
-			ret = pread(fd, buf, len, pos);
-		else
-			ret = pwrite(fd, buf, len, pos);
-	} while (ret < 0 && errno == EINTR);
-	return ret < 0 ? -errno : ret;
-}
-
 /*
  * Transfer target by target, and at the end of the table as at the end of a
  * block device, which a replayed log may reach. Returns bytes, as many as went
  * well before an error (fio asks for the rest again, and gets it then), or
- * -errno.
+ * -errno. Out of line, so that a write that is not mapped costs no registers.
  */
-static ssize_t transfer_mapped(const struct linear_table *t, struct io_u *io_u)
+static __attribute__((noinline)) ssize_t
+transfer_mapped(const struct linear_table *t, struct io_u *io_u)
 {
 	uint64_t pos = io_u->offset, size = io_u->xfer_buflen;
 	const struct linear_target *target;
@@ -395,10 +380,14 @@ static ssize_t transfer_mapped(const struct linear_table *t, struct io_u *io_u)
 			done += len;
 			continue;
 		}
-		ret = transfer_piece(io_u, t->devices[target->device].fd, done,
-				     len, target->offset + skip);
+		do {
+			ret = engine_rw(io_u->ddir,
+					t->devices[target->device].fd,
+					(char *)io_u->xfer_buf + done, len,
+					target->offset + skip, 0);
+		} while (ret < 0 && errno == EINTR);
 		if (ret < 0)
-			return done ? (ssize_t)done : ret;
+			return done ? (ssize_t)done : -errno;
 		done += ret;
 		if ((uint64_t)ret < len)
 			break;
@@ -447,17 +436,13 @@ static int sync_by_table(struct dm_job *dj, const struct io_u *io_u)
 static enum fio_q_status dm_queue(struct thread_data *td, struct io_u *io_u)
 {
 	struct dm_job *dj = td->io_ops_data;
-	ssize_t ret;
 
 	fio_ro_check(td, io_u);
 
 	if (ddir_rw(io_u->ddir)) {
-		if (dj->mapped)
-			ret = transfer_mapped(&dj->table, io_u);
-		else
-			ret = transfer_piece(io_u, io_u->file->fd, 0,
-					     io_u->xfer_buflen, io_u->offset);
-		engine_complete(&dj->job, io_u, ret, false);
+		engine_complete(&dj->job, io_u, dj->mapped ?
+				transfer_mapped(&dj->table, io_u) :
+				engine_transfer(io_u, 0));
 	} else if (dj->strategy == KERNEL) {
 		io_u->error = engine_sync(&dj->job, io_u);
 	} else {

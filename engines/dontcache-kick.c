@@ -428,31 +428,6 @@ static int rw_flags(const struct dontcache_job *dj)
 	return dj->strategy == DONTCACHE ? RWF_DONTCACHE : 0;
 }
 
-/* One transfer by a system call. Returns bytes or -errno. */
-static ssize_t transfer(struct dontcache_job *dj, struct io_u *io_u)
-{
-	struct iovec iov = {
-		.iov_base = io_u->xfer_buf,
-		.iov_len = io_u->xfer_buflen,
-	};
-	int fd = io_u->file->fd, flags = rw_flags(dj);
-	ssize_t ret;
-
-	do {
-		if (io_u->ddir == DDIR_READ && flags)
-			ret = preadv2(fd, &iov, 1, io_u->offset, flags);
-		else if (io_u->ddir == DDIR_READ)
-			ret = pread(fd, iov.iov_base, iov.iov_len,
-				    io_u->offset);
-		else if (flags)
-			ret = pwritev2(fd, &iov, 1, io_u->offset, flags);
-		else
-			ret = pwrite(fd, iov.iov_base, iov.iov_len,
-				     io_u->offset);
-	} while (ret < 0 && errno == EINTR);
-	return ret < 0 ? -errno : ret;
-}
-
 /* strategy=inline, for what was written. Returns 0 or a positive errno. */
 static int start_writeback(struct dontcache_job *dj, struct fio_file *f,
 			   uint64_t offset, uint64_t bytes)
@@ -505,7 +480,8 @@ static enum fio_q_status dontcache_queue(struct thread_data *td,
 		return uring_queue(&dj->uring, io_u, rw_flags(dj));
 
 	if (ddir_rw(io_u->ddir)) {
-		engine_complete(&dj->job, io_u, transfer(dj, io_u), false);
+		engine_complete(&dj->job, io_u,
+				engine_transfer(io_u, rw_flags(dj)));
 		completed(dj, io_u);
 	} else {
 		if (dj->async) {
@@ -538,7 +514,7 @@ static int dontcache_getevents(struct thread_data *td, unsigned int min,
 	struct dontcache_job *dj = td->io_ops_data;
 	int events, i;
 
-	events = uring_getevents(&dj->uring, &dj->job, min, max, t, false);
+	events = uring_getevents(&dj->uring, &dj->job, min, max);
 	for (i = 0; i < events; i++)
 		completed(dj, dj->uring.done[i]);
 	return events;

@@ -44,12 +44,12 @@ static const struct {
 	int open_flags;
 	unsigned int uring;	/* requests an io_u; 0: synchronous */
 	int rw_flags;
-	bool durable;
+	bool durable;		/* every write that completes is */
 } strategies[] = {
 	[DSYNC]		  = { "dsync", O_DSYNC, 0, 0, true },
 	[RWF_DSYNC_WRITE] = { "rwf-dsync", 0, 0, RWF_DSYNC, true },
 	[FUA]		  = { "fua", 0, 1, RWF_DSYNC, true },
-	[FUA_FLUSH]	  = { "fua-flush", 0, 2, RWF_DSYNC, true },
+	[FUA_FLUSH]	  = { "fua-flush", 0, 2, RWF_DSYNC, false },
 	[WRITE_FLUSH]	  = { "write-flush", 0, 0, 0, true },
 	[NONE]		  = { "none", 0, 1, 0, false },
 };
@@ -92,7 +92,9 @@ static struct fio_option options[] = {
 struct fua_job {
 	struct engine_job job;
 	enum strategy strategy;
-	struct uring uring;	/* where strategies[].uring */
+	int rw_flags;		/* of a write */
+	bool async;
+	struct uring uring;	/* if async */
 };
 
 static struct ioengine_ops fua_dsync;
@@ -110,7 +112,9 @@ static int fua_init(struct thread_data *td)
 	if (!fj)
 		return 1;
 	fj->strategy = o->strategy;
+	fj->rw_flags = strategies[o->strategy].rw_flags;
 	per_io = strategies[o->strategy].uring;
+	fj->async = per_io;
 
 	ret = engine_job_init(&fj->job, td, &fua_dsync,
 			      strategies[o->strategy].name, o->counters,
@@ -144,8 +148,11 @@ static void fua_cleanup(struct thread_data *td)
 	/* Also called after an init that failed. */
 	if (!fj)
 		return;
-	if (strategies[fj->strategy].uring)
+	if (fj->async)
 		uring_exit(&fj->uring);
+	/* A pair's is counted with its flush. */
+	if (strategies[fj->strategy].durable)
+		fj->job.durable_writes = fj->job.writes;
 	engine_job_exit(&fj->job, td, NULL);
 	free(fj);
 	td->io_ops_data = NULL;
@@ -164,77 +171,69 @@ static int fua_open_file(struct thread_data *td, struct fio_file *f)
 				strategies[fj->strategy].open_flags);
 }
 
-/* One transfer by a system call. Returns bytes or -errno. */
-static ssize_t transfer(struct fua_job *fj, struct io_u *io_u)
+/* One write by system calls. Returns bytes or -errno. */
+static ssize_t write_sync(struct fua_job *fj, struct io_u *io_u)
 {
-	struct iovec iov = {
-		.iov_base = io_u->xfer_buf,
-		.iov_len = io_u->xfer_buflen,
-	};
-	int fd = io_u->file->fd;
 	ssize_t ret;
 
-	do {
-		if (io_u->ddir == DDIR_READ)
-			ret = pread(fd, io_u->xfer_buf, io_u->xfer_buflen,
-				    io_u->offset);
-		else if (fj->strategy == RWF_DSYNC_WRITE)
-			ret = pwritev2(fd, &iov, 1, io_u->offset, RWF_DSYNC);
-		else
-			ret = pwrite(fd, io_u->xfer_buf, io_u->xfer_buflen,
-				     io_u->offset);
-	} while (ret < 0 && errno == EINTR);
-	if (ret < 0)
-		return -errno;
+	if (fj->strategy == RWF_DSYNC_WRITE)
+		return engine_transfer(io_u, RWF_DSYNC);
 
-	if (fj->strategy == WRITE_FLUSH && io_u->ddir == DDIR_WRITE) {
-		if (fdatasync(fd) < 0)
-			return -errno;
-		fj->job.flush_calls++;
-	}
+	ret = engine_transfer(io_u, 0);
+	if (fj->strategy != WRITE_FLUSH || ret < 0)
+		return ret;
+	if (fdatasync(io_u->file->fd) < 0)
+		return -errno;
+	fj->job.flush_calls++;
 	return ret;
+}
+
+/* A sync beside the ring. What was queued before it belongs before it. */
+static __attribute__((noinline)) enum fio_q_status
+sync_async(struct fua_job *fj, struct thread_data *td, struct io_u *io_u)
+{
+	int ret = uring_commit(&fj->uring, td);
+
+	fio_gettime(&io_u->issue_time, NULL);
+	io_u->error = ret ? -ret : engine_sync(&fj->job, io_u);
+	return FIO_Q_COMPLETED;
+}
+
+/* Out of line, as what it keeps in registers is not for strategy=fua to pay. */
+static __attribute__((noinline)) enum fio_q_status
+queue_sync(struct fua_job *fj, struct thread_data *td, struct io_u *io_u)
+{
+	if (io_u->ddir == DDIR_WRITE)
+		engine_complete(&fj->job, io_u, write_sync(fj, io_u));
+	else if (io_u->ddir == DDIR_READ)
+		engine_complete(&fj->job, io_u, engine_transfer(io_u, 0));
+	else
+		io_u->error = engine_sync(&fj->job, io_u);
+	/* fio does so itself for an engine without ->commit(). */
+	io_u_mark_submit(td, 1);
+	io_u_mark_complete(td, 1);
+	return FIO_Q_COMPLETED;
 }
 
 static enum fio_q_status fua_queue(struct thread_data *td, struct io_u *io_u)
 {
 	struct fua_job *fj = td->io_ops_data;
-	bool async = strategies[fj->strategy].uring;
-	int ret;
 
 	fio_ro_check(td, io_u);
 
-	if (ddir_rw(io_u->ddir) && async)
+	if (!fj->async)
+		return queue_sync(fj, td, io_u);
+	if (ddir_rw(io_u->ddir))
 		return uring_queue(&fj->uring, io_u, io_u->ddir == DDIR_WRITE ?
-				   strategies[fj->strategy].rw_flags : 0);
-
-	if (ddir_rw(io_u->ddir)) {
-		engine_complete(&fj->job, io_u, transfer(fj, io_u),
-				strategies[fj->strategy].durable);
-	} else {
-		if (async) {
-			/* What was queued before it belongs before it. */
-			ret = uring_commit(&fj->uring, td);
-			fio_gettime(&io_u->issue_time, NULL);
-			io_u->error = -ret;
-		}
-		if (!io_u->error)
-			io_u->error = engine_sync(&fj->job, io_u);
-	}
-
-	if (!async) {
-		/* fio does so itself for an engine without ->commit(). */
-		io_u_mark_submit(td, 1);
-		io_u_mark_complete(td, 1);
-	}
-	return FIO_Q_COMPLETED;
+				   fj->rw_flags : 0);
+	return sync_async(fj, td, io_u);
 }
 
 static int fua_commit(struct thread_data *td)
 {
 	struct fua_job *fj = td->io_ops_data;
 
-	return strategies[fj->strategy].uring ?
-		uring_commit(&fj->uring, td) : 0;
+	return fj->async ? uring_commit(&fj->uring, td) : 0;
 }
 
 static int fua_getevents(struct thread_data *td, unsigned int min,
@@ -242,8 +241,7 @@ static int fua_getevents(struct thread_data *td, unsigned int min,
 {
 	struct fua_job *fj = td->io_ops_data;
 
-	return uring_getevents(&fj->uring, &fj->job, min, max, t,
-			       strategies[fj->strategy].durable);
+	return uring_getevents(&fj->uring, &fj->job, min, max);
 }
 
 static struct io_u *fua_event(struct thread_data *td, int event)

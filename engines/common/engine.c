@@ -288,25 +288,20 @@ static void explain(struct engine_job *j, struct io_u *io_u, int err)
 			     io_u->offset);
 }
 
-void engine_complete(struct engine_job *j, struct io_u *io_u, ssize_t ret,
-		     bool durable)
+ssize_t engine_transfer_again(const struct io_u *io_u, int flags)
 {
-	if (ret < 0) {
-		io_u->error = -ret;
-		if (!j->error)
-			j->error = -ret;
-		explain(j, io_u, -ret);
-		return;
-	}
+	ssize_t ret = -1;
 
-	io_u->resid = io_u->xfer_buflen - ret;
-	if (io_u->ddir == DDIR_READ) {
-		j->reads++;
-		j->read_bytes += ret;
-		return;
-	}
-	j->writes++;
-	j->write_bytes += ret;
-	j->durable_writes += durable;
-	j->last_written = io_u->file;
+	while (ret < 0 && errno == EINTR)
+		ret = engine_rw(io_u->ddir, io_u->file->fd, io_u->xfer_buf,
+				io_u->xfer_buflen, io_u->offset, flags);
+	return ret < 0 ? -errno : ret;
+}
+
+void engine_failed(struct engine_job *j, struct io_u *io_u, int err)
+{
+	io_u->error = err;
+	if (!j->error)
+		j->error = err;
+	explain(j, io_u, err);
 }

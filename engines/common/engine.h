@@ -11,8 +11,11 @@
 #ifndef DURABENCH_ENGINE_H
 #define DURABENCH_ENGINE_H
 
+#include <errno.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/uio.h>
+#include <unistd.h>
 
 #include "fio.h"
 #include "optgroup.h"
@@ -115,11 +118,62 @@ struct fio_file *engine_sync_target(const struct engine_job *j,
 int engine_sync(struct engine_job *j, struct io_u *io_u);
 
 /*
- * Take the result of one transfer, @ret bytes or -errno, into @io_u and the
- * counters. @durable: the write was durable when it completed.
+ * One system call that transfers @len bytes at @buf to or from @pos of @fd,
+ * with @flags (RWF_*). Returns bytes, or -1 with errno.
  */
-void engine_complete(struct engine_job *j, struct io_u *io_u, ssize_t ret,
-		     bool durable);
+static inline ssize_t engine_rw(enum fio_ddir ddir, int fd, void *buf,
+				size_t len, off_t pos, int flags)
+{
+	struct iovec iov = { .iov_base = buf, .iov_len = len };
+
+	if (!flags)
+		return ddir == DDIR_READ ? pread(fd, buf, len, pos) :
+					   pwrite(fd, buf, len, pos);
+	return ddir == DDIR_READ ? preadv2(fd, &iov, 1, pos, flags) :
+				   pwritev2(fd, &iov, 1, pos, flags);
+}
+
+/* What engine_transfer() does about a system call that failed with errno. */
+ssize_t engine_transfer_again(const struct io_u *io_u, int flags)
+	__attribute__((cold));
+
+/* Transfer @io_u by a system call. Returns bytes or -errno. */
+static inline ssize_t engine_transfer(const struct io_u *io_u, int flags)
+{
+	ssize_t ret = engine_rw(io_u->ddir, io_u->file->fd, io_u->xfer_buf,
+				io_u->xfer_buflen, io_u->offset, flags);
+
+	if (fio_unlikely(ret < 0))
+		return engine_transfer_again(io_u, flags);
+	return ret;
+}
+
+/* What engine_complete() does about a transfer that failed. */
+void engine_failed(struct engine_job *j, struct io_u *io_u, int err)
+	__attribute__((cold));
+
+/*
+ * Take the result of one transfer, @ret bytes or -errno, into @io_u and the
+ * counters.
+ */
+static inline void engine_complete(struct engine_job *j, struct io_u *io_u,
+				   ssize_t ret)
+{
+	if (fio_unlikely(ret < 0)) {
+		engine_failed(j, io_u, -ret);
+		return;
+	}
+
+	io_u->resid = io_u->xfer_buflen - ret;
+	if (io_u->ddir == DDIR_READ) {
+		j->reads++;
+		j->read_bytes += ret;
+		return;
+	}
+	j->writes++;
+	j->write_bytes += ret;
+	j->last_written = io_u->file;
+}
 
 /* One line on stderr: "fio-ENGINE: job NAME: ..."; td may be NULL. */
 void engine_error(const struct engine_job *j, const struct thread_data *td,

@@ -126,16 +126,16 @@ int uring_commit(struct uring *u, struct thread_data *td)
 
 /* Take one completion. Returns its io_u if that is complete now. */
 static struct io_u *take(struct uring *u, struct engine_job *j,
-			 const struct io_uring_cqe *cqe, bool durable)
+			 const struct io_uring_cqe *cqe)
 {
 	struct io_u *io_u = (void *)(uintptr_t)(cqe->user_data & ~FIRST_OF_PAIR);
 
 	if (cqe->user_data & FIRST_OF_PAIR) {
-		engine_complete(j, io_u, cqe->res, false);
+		engine_complete(j, io_u, cqe->res);
 		return NULL;
 	}
 	if (!is_pair(u, io_u)) {
-		engine_complete(j, io_u, cqe->res, durable);
+		engine_complete(j, io_u, cqe->res);
 		return io_u;
 	}
 
@@ -152,8 +152,7 @@ static struct io_u *take(struct uring *u, struct engine_job *j,
 }
 
 int uring_getevents(struct uring *u, struct engine_job *j,
-		    unsigned int min, unsigned int max,
-		    const struct timespec *t, bool durable)
+		    unsigned int min, unsigned int max)
 {
 	struct io_uring_cqe *cqe;
 	unsigned int events = 0;
@@ -176,7 +175,7 @@ int uring_getevents(struct uring *u, struct engine_job *j,
 		if (ret < 0)
 			return ret;
 
-		io_u = take(u, j, cqe, durable);
+		io_u = take(u, j, cqe);
 		io_uring_cqe_seen(&u->ring, cqe);
 		if (io_u)
 			u->done[events++] = io_u;

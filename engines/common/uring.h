@@ -42,11 +42,10 @@ enum fio_q_status uring_queue(struct uring *u, struct io_u *io_u,
 int uring_commit(struct uring *u, struct thread_data *td);
 
 /*
- * The ->getevents() hook. @durable: writes are durable when they complete.
- * Returns the number of io_us completed, or -errno.
+ * The ->getevents() hook. Returns the number of io_us completed, or -errno. A
+ * write of a pair is counted as durable when its flush has succeeded.
  */
 int uring_getevents(struct uring *u, struct engine_job *j,
-		    unsigned int min, unsigned int max,
-		    const struct timespec *t, bool durable);
+		    unsigned int min, unsigned int max);
 
 #endif
