@@ -3,6 +3,8 @@
 # Front door. CMakeLists.txt is the build; everything lands in build/.
 #   FIO=PATH           the fio to build for (default: the one on PATH)
 #   FIO_SOURCE_DIR=DIR its source (default: setup/fio-source finds it)
+#   SOURCES=DIR...     fio source trees for the matrix (default: those that
+#                      setup/fio-source finds)
 #   PREFIX= LIBDIR= DESTDIR=   where `make install` puts things
 #   ARGS=...           further arguments for the demo, the tests, the benchmark
 
@@ -29,6 +31,12 @@ test: all ## run all tests, with the sanitized build too
 		-DFIO_SOURCE_DIR="$$(readlink build/fio/source)" >/dev/null
 	@$(BUILD) build/asan
 	@FIO=$(CURDIR)/build/bin/fio tests/run $(ARGS)
+
+matrix: NEEDS := build test
+matrix: all ## build for several releases of fio, load each into each
+	@FIO=$(CURDIR)/build/bin/fio COMPILERS='gcc clang' \
+		SOURCES="$${SOURCES:-$$(setup/fio-source releases)}" \
+		tests/run tests/matrix $(ARGS)
 
 bench: NEEDS := build run
 bench: all ## compare the engines' overhead with fio's own engines
@@ -57,4 +65,4 @@ clean: ## remove build/
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p; s/^#   /  /p' $(MAKEFILE_LIST)
 
-.PHONY: all demo test bench install deps clean help
+.PHONY: all demo test matrix bench install deps clean help

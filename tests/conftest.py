@@ -25,6 +25,16 @@ ENGINES = BUILD / "engines"
 FIO = Path(os.environ.get("FIO", ROOT / "build/bin/fio"))
 
 
+def cached(name: str) -> str:
+    """A value of the build's CMake cache."""
+    return re.search(rf"^{name}:\w+=(.*)$", (BUILD / "CMakeCache.txt").read_text(), re.MULTILINE)[1]
+
+
+def fio_source_dir() -> Path:
+    """The source of the fio that the engines are built for."""
+    return Path(cached("FIO_SOURCE_DIR")).resolve()
+
+
 def sanitizer_environment(library: Path) -> dict[str, str]:
     """What fio needs to load a sanitized engine; nothing for a plain one."""
     needed = subprocess.run(["readelf", "-d", library], capture_output=True, text=True, check=True).stdout

@@ -8,7 +8,6 @@ a distribution's snapshot of a release looks like.
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
@@ -16,13 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from conftest import BUILD, ENGINES, ROOT
+from conftest import ENGINES, ROOT, fio_source_dir
 
 ENGINE_NAMES = ["fua-dsync", "dontcache-kick", "dm-linear-flush"]
-
-
-def cached(name: str) -> str:
-    return re.search(rf"^{name}:\w+=(.*)$", (BUILD / "CMakeCache.txt").read_text(), re.MULTILINE)[1]
 
 
 def build_engine(source: Path, build: Path) -> Path:
@@ -47,7 +42,7 @@ def insert(path: Path, before: str, text: str) -> None:
 def changed_headers(tmp_path):
     """A copy of the headers the engines were built with, to be changed."""
     copy = tmp_path / "fio"
-    shutil.copytree(cached("FIO_SOURCE_DIR"), copy, ignore=shutil.ignore_patterns("*.o", "*.a", "fio", ".git"))
+    shutil.copytree(fio_source_dir(), copy, ignore=shutil.ignore_patterns("*.o", "*.a", "fio", ".git"))
     return copy
 
 
@@ -110,17 +105,6 @@ def test_another_version_of_the_same_layout(run_fio, changed_headers, tmp_path):
     library = build_engine(changed_headers, tmp_path / "build")
     result = run_fio("fua-dsync", library=library, filename=tmp_path / "f", **WORKLOAD)
     assert_refused(result, "headers of fio-3.33-7-gabcdef0", "first difference: version")
-
-
-def test_another_release_of_fio(run_fio, fio, tmp_path):
-    source = os.environ.get("DURABENCH_OTHER_FIO_SOURCE")
-    if not source:
-        pytest.skip("no source of another fio release: DURABENCH_OTHER_FIO_SOURCE is not set")
-    library = build_engine(Path(source), tmp_path / "build")
-    result = run_fio("fua-dsync", library=library, filename=tmp_path / "f", **WORKLOAD)
-    running = subprocess.run([fio, "--version"], capture_output=True, text=True).stdout.strip()
-    assert_refused(result, f"running {running}", "headers of fio-", "first difference: version")
-    assert f"make FIO={fio.resolve()}" in result.stderr
 
 
 @pytest.mark.parametrize("engine", ENGINE_NAMES)

@@ -5,21 +5,15 @@ complete and works from where it was put."""
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from conftest import BUILD, FIO, ROOT
+from conftest import FIO, ROOT, cached, fio_source_dir
 
 LIBDIR = "lib/some-multiarch"
-
-
-def fio_source() -> str:
-    cache = (BUILD / "CMakeCache.txt").read_text()
-    return re.search(r"^FIO_SOURCE_DIR:\w+=(.*)$", cache, re.MULTILINE)[1]
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +26,7 @@ def build(compiler: str, folder: Path) -> subprocess.CompletedProcess[str]:
     if not shutil.which(compiler):
         pytest.skip(f"{compiler} is not installed")
     configure = ["cmake", "-S", ROOT, "-B", folder, f"-DCMAKE_C_COMPILER={compiler}", "-DDURABENCH_WERROR=ON"]
-    configure += [f"-DFIO_SOURCE_DIR={fio_source()}", "-DCMAKE_INSTALL_PREFIX=/usr", f"-DCMAKE_INSTALL_LIBDIR={LIBDIR}"]
+    configure += [f"-DFIO_SOURCE_DIR={fio_source_dir()}", "-DCMAKE_INSTALL_PREFIX=/usr", f"-DCMAKE_INSTALL_LIBDIR={LIBDIR}"]
     subprocess.run(configure, check=True, capture_output=True, text=True)
     return subprocess.run(["cmake", "--build", folder, "--parallel", "2"], capture_output=True, text=True)
 
@@ -73,9 +67,7 @@ def test_installed_command_finds_its_modules(installed):
         [installed / "bin/durabench", "--version"], capture_output=True, text=True, cwd="/", env=environment
     )
     assert done.returncode == 0, done.stderr
-    cache = (BUILD / "CMakeCache.txt").read_text()
-    version = re.search(r"^CMAKE_PROJECT_VERSION:\w+=(.*)$", cache, re.MULTILINE)[1]
-    assert done.stdout == f"durabench {version}\n"
+    assert done.stdout == f"durabench {cached('CMAKE_PROJECT_VERSION')}\n"
 
 
 def test_installed_observer_runs(installed):

@@ -266,6 +266,17 @@ def test_newest_fio_is_built_where_the_source_is_lost(checkout, fio, source, arc
     assert again.returncode == 0 and f"not {old}" in again.stdout
 
 
+def test_releases_for_the_matrix(checkout, source, archive):
+    """The newest can be had here; for each of the others there is a reason."""
+    archive.add("9.9-1", source)
+    done = checkout.find("releases", APT_CONFIG=archive.configure(deb822=True))
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = [checkout.path / path for path in done.stdout.splitlines()]
+    assert [path.name for path in found] == ["3.33", "3.37", "3.39", "3.41", "9.9"]
+    assert (found[-1] / "ioengines.h").exists()
+    assert all("gave its source" in path.read_text() for path in found[:-1])
+
+
 def test_nothing_to_be_had(checkout, archive, tmp_path):
     lone = tmp_path / "fio"
     lone.write_text("#!/bin/sh\necho fio-1.0\n")
