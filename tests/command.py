@@ -12,6 +12,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = Path(os.environ.get("DURABENCH_BUILD", ROOT / "build")).resolve()
 COMMAND = ROOT / "scripts" / "durabench"
+# Seconds after which what was to happen is taken to never do so, on a machine that does much else too.
+PATIENCE_S = 300
 
 
 def environment(**own: str | Path) -> dict[str, str]:
@@ -20,7 +22,7 @@ def environment(**own: str | Path) -> dict[str, str]:
     return {**os.environ, **{name: str(value) for name, value in {**parts, **own}.items()}}
 
 
-def durabench(*arguments: str | Path, timeout: float = 120, **own: str | Path) -> subprocess.CompletedProcess[str]:
+def durabench(*arguments: str | Path, timeout: float = PATIENCE_S, **own: str | Path) -> subprocess.CompletedProcess[str]:
     """Run the command to its end; `own` are environment variables."""
     return subprocess.run(
         [COMMAND, *arguments], capture_output=True, text=True, timeout=timeout, check=False, env=environment(**own)
@@ -52,7 +54,7 @@ def processes(text: str | Path) -> list[str]:
     return found
 
 
-def eventually(condition: Callable[[], object], seconds: float = 20) -> bool:
+def eventually(condition: Callable[[], object], seconds: float = PATIENCE_S) -> bool:
     """Whether a condition comes to hold within some time."""
     end = time.monotonic() + seconds
     while not condition():

@@ -15,6 +15,7 @@ class Exit(enum.IntEnum):
     INPUT = 3
     USAGE = 64
     MISSING = 69
+    SIGHUP = 129
     SIGINT = 130
     SIGTERM = 143
 

@@ -15,7 +15,7 @@ from .formats import Case, Measurement, Rule
 MIB = 1 << 20
 
 # Variables of a job file that the runner gives.
-RESERVED = ("TARGET", "TARGET2", "STRATEGY", "COUNTERS", "OUTPUT", "DURABENCH_ENGINES")
+RESERVED = ("TARGET", "TARGET2", "STRATEGY", "COUNTERS", "DURABENCH_ENGINES")
 
 _VARIABLE = re.compile(r"\$\{([^}]*)\}")
 # What fio does not take for a part of a value: a new line, its own variables and arithmetic, comments.

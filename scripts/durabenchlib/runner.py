@@ -132,9 +132,14 @@ def plan(request: Request) -> Plan:
         warnings=left_out,
     )
     paths = [target.resolved for target in chosen]
+    if all(os.path.exists(path) for path in paths):
+        for case in cases:
+            _generate(made, case, paths)
     for repetition in made.repetitions:
         job = _render(made, repetition, paths, _planned_files(made, repetition.case))
         made.loads.setdefault(repetition.case, measurement.load_of(job))
+        if repetition.round == 1:
+            _parse(made, repetition, job)
     footprint = max(load.footprint_bytes for load in made.loads.values())
     for target, confirmed in zip(chosen, targets.confirmed(chosen, request.destroy), strict=True):
         made.warnings.append(targets.guard(target, confirmed, footprint))
@@ -188,7 +193,10 @@ def _carry_out(made: Plan, run: Run, paths: Sequence[str], progress: Progress, s
         if stop:
             raise stop.failure()
         if repetition.case not in files:
-            files[repetition.case] = _generate(made, repetition.case, paths)
+            case = made.case(repetition.case)
+            files[case.name] = _planned_files(made, case.name)
+            for variable, text in _generate(made, case, paths).items():
+                formats.write_text(Path(files[case.name][variable]), text)
         progress.begin(repetition, len(run.repetitions))
         job = _render(made, repetition, paths, files[repetition.case])
         _repeat(made, repetition, job, stop, functools.partial(clock.tick, progress, repetition))
@@ -281,11 +289,15 @@ def _reason(made: Plan, folder: Path, status: int, limit_s: float) -> str | None
 
 
 def _last_words(made: Plan, folder: Path, messages: Sequence[str]) -> str | None:
-    """The first line by the engine, else fio's about an option, else its first, else the loader's, of what a repetition had to
-    say."""
+    """What a repetition had to say of its failure."""
     said = (folder / "stderr.txt").read_text(encoding="utf-8", errors="replace").splitlines()
+    return _words(made, [*said, *messages])
+
+
+def _words(made: Plan, said: Sequence[str]) -> str | None:
+    """The first line by the engine, else fio's about an option, else its first, else the loader's."""
     for prefix in (f"fio-{made.measurement.engine}: ", "Bad option ", "fio: ", f"{made.environment.fio_path}: "):
-        for line in (*said, *messages):
+        for line in said:
             if line.startswith(prefix):
                 return line.strip()
     return None
@@ -299,7 +311,6 @@ def _render(made: Plan, repetition: Repetition, paths: Sequence[str], files: Map
         **files,
         "STRATEGY": repetition.strategy,
         "COUNTERS": str(folder / "counters.jsonl"),
-        "OUTPUT": str(folder),
     }
     source = made.folder / case.job
     return measurement.render(source.read_text(encoding="utf-8"), values, source)
@@ -317,13 +328,12 @@ def _planned_files(made: Plan, case: str) -> dict[str, str]:
     return {name: str(made.output / f"{case}-{name.lower()}") for name in made.case(case).generate}
 
 
-def _generate(made: Plan, name: str, paths: Sequence[str]) -> dict[str, str]:
-    """Make the files that a case generates, in the run's folder; their paths by variable."""
-    case = made.case(name)
-    files = _planned_files(made, name)
+def _generate(made: Plan, case: Case, paths: Sequence[str]) -> dict[str, str]:
+    """The text of each file that a case generates, by variable."""
     values = _case_values(made, case, paths)
+    texts = {}
     for variable, words in case.generate.items():
-        source = f"{made.folder / 'measurement.toml'}: {name}: {variable}"
+        source = f"{made.folder / 'measurement.toml'}: {case.name}: {variable}"
         command = [measurement.substitute(word, values, source) for word in words]
         try:
             done = subprocess.run(command, cwd=made.folder, capture_output=True, text=True, check=False)
@@ -331,8 +341,22 @@ def _generate(made: Plan, name: str, paths: Sequence[str]) -> dict[str, str]:
             raise Failure(Exit.INPUT, f"{source}: {command[0]}: {error.strerror}") from None
         if done.returncode:
             raise Failure(Exit.REFUSED, done.stderr.strip() or f"{shlex.join(command)} failed")
-        formats.write_text(Path(files[variable]), done.stdout)
-    return files
+        texts[variable] = done.stdout
+    return texts
+
+
+def _parse(made: Plan, repetition: Repetition, job: str) -> None:
+    """Let fio read a job without running it; refuse what it does not take."""
+    command = ["timeout", f"--kill-after={GRACE_S}", "60", made.environment.fio_path, "--parse-only", "-"]
+    done = subprocess.run(command, input=job, capture_output=True, text=True, check=False)
+    if not done.returncode:
+        return
+    words = _words(made, done.stderr.splitlines()) or f"fio --parse-only ended with status {done.returncode}"
+    # All that an engine says before it runs is that it was built for another fio.
+    if words.startswith(f"fio-{made.measurement.engine}: "):
+        raise Failure(Exit.MISSING, words)
+    source = made.folder / made.case(repetition.case).job
+    raise Failure(Exit.INPUT, f"{source}: fio does not take it with the variables given (--dry-run shows them all): {words}")
 
 
 def _fitting_cases(found: Measurement, request: Request, chosen: Sequence[Target]) -> tuple[list[Case], list[str]]:

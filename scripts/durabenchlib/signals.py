@@ -34,8 +34,8 @@ class Stop:
 
     def failure(self) -> Failure:
         """The end of a command that was asked to stop."""
-        name = signal.Signals(self.signal or signal.SIGTERM).name
-        return Failure(Exit.SIGINT if self.signal == signal.SIGINT else Exit.SIGTERM, f"stopped by {name}")
+        by = signal.Signals(self.signal or signal.SIGTERM)
+        return Failure(Exit[by.name], f"stopped by {by.name}")
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from durabenchlib import formats
 
-from command import COMMAND, durabench, environment, eventually, processes, start
+from command import COMMAND, PATIENCE_S, durabench, environment, eventually, processes, start
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def case(comparison: Any, measurement: str, name: str) -> Any:
 
 def test_whole_demo(output: Path) -> None:
     needs_loop_devices()
-    done = durabench("demo", "--seconds", "1", "--output", output, timeout=300)
+    done = durabench("demo", "--seconds", "1", "--output", output)
     assert done.returncode == 0, done.stderr
     assert left_behind(output) == []
     assert "flushes per write" in done.stdout
@@ -95,7 +95,7 @@ def test_stopped_while_measuring(output: Path, measurement: str, number: int, st
     # The observer begins to sample when fio starts.
     assert eventually(lambda: list(output.glob("runs/*/*/samples.jsonl*")))
     command.send_signal(number)
-    _, said = command.communicate(timeout=60)
+    _, said = command.communicate(timeout=PATIENCE_S)
     assert command.returncode == status, said
     assert eventually(lambda: not left_behind(output)), left_behind(output)
     manifest = formats.read_run(output / "runs" / measurement)
@@ -108,7 +108,7 @@ def test_killed_while_setting_up(output: Path, delay: float) -> None:
     command = start("demo", "xfs-dontcache", "--output", output)
     time.sleep(delay)
     command.kill()
-    command.communicate(timeout=60)
+    command.communicate(timeout=PATIENCE_S)
     assert eventually(lambda: not left_behind(output)), left_behind(output)
 
 

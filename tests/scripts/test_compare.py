@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 
 import pytest
-from durabenchlib import compare, formats, results, tables
+from durabenchlib import cli, compare, formats, results, tables
 from durabenchlib.errors import Exit, Failure
 from rich.console import Console
 from sample_run import SampleRun, device, document, job, observed
@@ -399,6 +399,12 @@ def test_json_is_what_the_format_says(tmp_path: Path, capsys: pytest.CaptureFixt
     assert set(case["mechanism"]["before"]) == set(results.MECHANISM)
     run = results.load_run(path)
     assert formats.read_comparison(tmp_path / "comparison.json") == compare.compare_runs(run, run)
+
+
+def test_output_that_cannot_be_written_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = tmp_path / "no" / "such" / "folder.txt"
+    assert cli.main(["compare", str(sample(tmp_path)), "--output", str(output)]) == 1
+    assert capsys.readouterr().err == f"durabench: [Errno 2] No such file or directory: '{output}'\n"
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from durabenchlib import formats, measurement, runner
 
-from command import durabench, environment, eventually, processes, start
+from command import PATIENCE_S, durabench, environment, eventually, processes, start
 
 TINY = """
 schema = "durabench-measurement/1"
@@ -78,7 +78,7 @@ rw=write
 JOBS = {
     "one.fio": HEAD + "[one]\n" + "filename=${TARGET}\n",
     "timed.fio": HEAD + "[timed]\nfilename=${TARGET}\ntime_based\nruntime=${RUNTIME}\nnumjobs=2\n",
-    "made.fio": HEAD + "[made]\nfilename=${TARGET}\n# kept\nwrite_bw_log=${OUTPUT}/made\ndescription=${LIST}\n",
+    "made.fio": HEAD + "[made]\nfilename=${TARGET}\n# kept\nwrite_bw_log=made\ndescription=${LIST}\n",
     "pair.fio": HEAD + "[a]\nfilename=${TARGET}\n[b]\nfilename=${TARGET2}\n",
 }
 
@@ -108,7 +108,7 @@ def fake_fio(tmp_path: Path) -> Callable[[str], Path]:
     def make(text: str) -> Path:
         path = tmp_path / "fio"
         path.write_text(
-            '#!/bin/sh\n[ "$1" = --version ] && { echo fio-3.33; exit; }\noutput=${2#--output=}\n' + text + "\n"
+            '#!/bin/sh\ncase $1 in --version) echo fio-3.33; exit;; --parse-only) exit;; esac\noutput=${2#--output=}\n' + text + "\n"
         )
         path.chmod(0o755)
         return path
@@ -226,6 +226,14 @@ def test_generator_refuses_the_target(tiny: Path, output: Path, tmp_path: Path) 
     assert {each.status for each in run.repetitions} == {"pending"}
 
 
+def test_generator_refuses_a_target_that_is_there_before_anything_is_written(tiny: Path, output: Path, tmp_path: Path) -> None:
+    target = tmp_path / "t"
+    target.touch()
+    done = durabench("run", tiny, "--target", target, "--case", "refused", "--output", output, "--dry-run")
+    assert (done.returncode, f"{target} is too small" in done.stderr) == (2, True)
+    assert not output.exists() and target.exists()
+
+
 def test_two_targets(tiny: Path, output: Path, tmp_path: Path) -> None:
     arguments = ["run", tiny, "--target", tmp_path / "t1", "--case", "pair", "--repeat", "1", "--output", output]
     done = durabench(*arguments)
@@ -295,7 +303,7 @@ def test_time_limit(tiny: Path, output: Path, tmp_path: Path) -> None:
     done = durabench(*arguments, "--time-limit", "2", "--output", output)
     assert (done.returncode, "ended after 2 s, its time limit" in done.stderr) == (1, True)
     repetition = manifest(output).repetitions[0]
-    assert repetition.status == "failed" and (repetition.elapsed_s or 0) < 20
+    assert repetition.status == "failed"
     assert not processes(output)
 
 
@@ -308,14 +316,14 @@ def test_hang_that_ignores_sigterm(tiny: Path, output: Path, tmp_path: Path, fak
     assert not processes(output)
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGHUP, 129), (signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_stop_keeps_a_partial_result(tiny: Path, output: Path, tmp_path: Path, number: int, status: int) -> None:
     target = tmp_path / "t"
     arguments = ["run", tiny, "--target", target, "--case", "one", "--case", "timed", "--set", "RUNTIME=600"]
     command = start(*arguments, "--repeat", "1", "--output", output)
     assert eventually(lambda: target.exists() and processes(output / "003-timed-dsync-1/job.fio"))
     command.send_signal(number)
-    _, said = command.communicate(timeout=60)
+    _, said = command.communicate(timeout=PATIENCE_S)
     assert command.returncode == status, said
     assert f"stopped by {signal.Signals(number).name}" in said
     run = manifest(output)
@@ -332,7 +340,7 @@ def test_kill_leaves_nothing_behind(tiny: Path, output: Path, tmp_path: Path) ->
     command = start("run", tiny, "--target", target, "--case", "timed", "--set", "RUNTIME=600", "--output", output)
     assert eventually(lambda: target.exists() and processes(output / "001-timed-dsync-1/job.fio"))
     command.kill()
-    command.communicate(timeout=60)
+    command.communicate(timeout=PATIENCE_S)
     assert eventually(lambda: not processes(output) and not processes(target))
     assert list(place.iterdir()) == []
     assert manifest(output).status == "running"
@@ -361,6 +369,7 @@ def test_run_is_never_written_over(tiny: Path, output: Path, tmp_path: Path) -> 
         (["--label", "a/b"], 64, "part of a folder's name"),
         (["--destroy", "disk7"], 2, "--destroy=disk7 is no name of"),
         (["--set", "SIZE=100t"], 2, "are free"),
+        (["--case", "timed", "--set", "RUNTIME=soon"], 3, "timed.fio: fio does not take it"),
     ],
 )
 def test_wrong_arguments(tiny: Path, output: Path, tmp_path: Path, arguments: list[str], status: int, says: str) -> None:
@@ -464,6 +473,6 @@ def test_misspelt_option_is_the_reason(tiny: Path, output: Path, tmp_path: Path)
     for each in tiny.glob("*.fio"):
         each.write_text(each.read_text().replace("strategy=", "stratgy="))
     done = durabench("run", tiny, "--target", tmp_path / "t", "--output", output)
-    assert done.returncode == 1
-    assert "Bad option <stratgy=" in done.stderr
-    assert "next:" not in done.stderr
+    assert done.returncode == 3
+    assert f"{tiny}/one.fio: fio does not take it" in done.stderr and "Bad option <stratgy=" in done.stderr
+    assert not output.exists()
