@@ -75,6 +75,17 @@ def test_installed_observer_runs(installed):
     assert done.returncode == 0, done.stderr
 
 
+def test_installed_manual_pages_are_found(installed):
+    if not shutil.which("man"):
+        pytest.skip("man is not installed")
+    pages = [*(ROOT / "engines").glob("*.7"), *(ROOT / "observe").glob("*.1")]
+    assert len(pages) == 4
+    for page in pages:
+        done = subprocess.run(["man", "-M", installed / "share/man", "-w", page.stem], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert Path(done.stdout.strip()).read_bytes() == page.read_bytes()
+
+
 def test_installed_data_is_that_of_the_checkout(installed):
     for source, place in (
         ("scripts/durabenchlib", "durabenchlib"),
