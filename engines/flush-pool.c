@@ -25,9 +25,12 @@ static void flush_some(struct flush_pool *p)
 	int none = 0;
 
 	while ((i = atomic_fetch_add(&p->next, 1)) < p->nr)
-		if (p->datasync ? fdatasync(p->fds[i]) : fsync(p->fds[i])) {
+		while (p->datasync ? fdatasync(p->fds[i]) : fsync(p->fds[i])) {
+			if (errno == EINTR)
+				continue;
 			none = 0;
 			atomic_compare_exchange_strong(&p->error, &none, errno);
+			break;
 		}
 }
 

@@ -175,17 +175,16 @@ static int fua_open_file(struct thread_data *td, struct fio_file *f)
 static ssize_t write_sync(struct fua_job *fj, struct io_u *io_u)
 {
 	ssize_t ret;
+	int err;
 
 	if (fj->strategy == RWF_DSYNC_WRITE)
 		return engine_transfer(io_u, RWF_DSYNC);
 
 	ret = engine_transfer(io_u, 0);
-	if (fj->strategy != WRITE_FLUSH || ret < 0)
+	if (fj->strategy != WRITE_FLUSH || ret <= 0)
 		return ret;
-	if (fdatasync(io_u->file->fd) < 0)
-		return -errno;
-	fj->job.flush_calls++;
-	return ret;
+	err = engine_flush(&fj->job, io_u->file->fd, true);
+	return err ? -err : ret;
 }
 
 /* A sync beside the ring. What was queued before it belongs before it. */

@@ -206,7 +206,8 @@ static void finish(struct kick_flusher *f, struct step *s)
 
 	for (r = s->ranges; r < s->ranges + s->nr; r++) {
 		if (r->start == CLOSE) {
-			close(r->file->fd);
+			if (close(r->file->fd) < 0)
+				set_error(f, r->file->name, errno);
 			free(r->file);
 			continue;
 		}

@@ -219,6 +219,9 @@ int engine_close_file(struct thread_data *td, struct fio_file *f)
 	int ret = close(f->fd) < 0 ? errno : 0;
 
 	f->fd = -1;
+	/* fio does not look at what this hook returns. */
+	if (ret)
+		td_verror(td, ret, "close");
 	return ret;
 }
 
@@ -234,11 +237,24 @@ struct fio_file *engine_sync_target(const struct engine_job *j,
 	return j->last_written;
 }
 
+int engine_flush(struct engine_job *j, int fd, bool datasync)
+{
+	int ret;
+
+	j->flush_calls++;
+	do {
+		ret = datasync ? fdatasync(fd) : fsync(fd);
+	} while (ret < 0 && errno == EINTR);
+	return ret < 0 ? errno : 0;
+}
+
 int engine_sync(struct engine_job *j, struct io_u *io_u)
 {
 	struct fio_file *f = engine_sync_target(j, io_u);
 	int fd = f->fd, ret;
 
+	if (io_u->ddir != DDIR_DATASYNC && io_u->ddir != DDIR_SYNC)
+		return EOPNOTSUPP;
 	/* Closed since by file_service_type: any descriptor of it will do. */
 	if (fd < 0) {
 		fd = open(f->file_name, O_RDONLY | O_CLOEXEC);
@@ -246,20 +262,13 @@ int engine_sync(struct engine_job *j, struct io_u *io_u)
 			return errno;
 	}
 
-	if (io_u->ddir == DDIR_DATASYNC)
-		ret = fdatasync(fd);
-	else if (io_u->ddir == DDIR_SYNC)
-		ret = fsync(fd);
-	else
-		ret = (errno = EOPNOTSUPP, -1);
-	if (ret < 0)
-		ret = errno;
+	ret = engine_flush(j, fd, io_u->ddir == DDIR_DATASYNC);
 	if (fd != f->fd)
 		close(fd);
-	if (!ret) {
+	if (!ret)
 		j->syncs++;
-		j->flush_calls++;
-	}
+	else if (!j->error)
+		j->error = ret;
 	return ret;
 }
 

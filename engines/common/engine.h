@@ -112,8 +112,14 @@ struct fio_file *engine_sync_target(const struct engine_job *j,
 				    const struct io_u *io_u);
 
 /*
+ * One fdatasync(2), or fsync(2), however often a signal interrupts it. Returns
+ * 0 or a positive errno. Counts one flush call.
+ */
+int engine_flush(struct engine_job *j, int fd, bool datasync);
+
+/*
  * Carry out a sync request with the system call it names. Returns 0 or a
- * positive errno. Counts one sync and one flush call.
+ * positive errno. Counts one sync if it went well.
  */
 int engine_sync(struct engine_job *j, struct io_u *io_u);
 
@@ -148,7 +154,7 @@ static inline ssize_t engine_transfer(const struct io_u *io_u, int flags)
 	return ret;
 }
 
-/* What engine_complete() does about a transfer that failed. */
+/* What engine_complete() does about a transfer that failed, or did nothing. */
 void engine_failed(struct engine_job *j, struct io_u *io_u, int err)
 	__attribute__((cold));
 
@@ -159,8 +165,12 @@ void engine_failed(struct engine_job *j, struct io_u *io_u, int err)
 static inline void engine_complete(struct engine_job *j, struct io_u *io_u,
 				   ssize_t ret)
 {
-	if (fio_unlikely(ret < 0)) {
-		engine_failed(j, io_u, -ret);
+	/*
+	 * Nothing transferred is an error, as fio has it for an engine that is
+	 * synchronous; of another it would not notice.
+	 */
+	if (fio_unlikely(ret <= 0)) {
+		engine_failed(j, io_u, ret ? -ret : EIO);
 		return;
 	}
 
