@@ -126,11 +126,12 @@ def parse_size(text: str) -> int:
 @dataclass(frozen=True)
 class Load:
     """What a job file asks for: seconds it is bound to run (None if it ends with its bytes), bytes it may write or lay out
-    in files, and bytes that these files take."""
+    in files, bytes that these files take, and whether it fills files first and keeps them."""
 
     runtime_s: float | None
     io_bytes: int
     footprint_bytes: int
+    fills: bool
 
 
 def load_of(job: str) -> Load:
@@ -153,7 +154,8 @@ def load_of(job: str) -> Load:
         shared = options.get("filename")
         name = shared or f"{options.get('filename_format', '')}#{number}"
         files[name] = max(files.get(name, 0), size if shared else size * jobs)
-    return Load(runtime, io_bytes, sum(files.values()))
+    fills = any(options.get("overwrite") == "1" and "unlink" not in options for group in groups for options in group)
+    return Load(runtime, io_bytes, sum(files.values()), fills)
 
 
 def _sections(job: str) -> list[dict[str, str]]:

@@ -222,13 +222,35 @@ def _repeat(
     folder.mkdir()
     formats.write_text(folder / "job.fio", job)
     limit_s = made.limit_s(repetition.case)
-    command = _command(made, folder, limit_s)
+    command = _measuring(made, folder, limit_s)
     own = {"DURABENCH_ENGINES": made.environment.engines, "LC_ALL": "C"}
     formats.write_json(folder / "command.json", {"command": command, "environment": own})
-    if made.measurement.drop_caches:
-        _drop_caches()
     repetition.started = environment.now()
     start = time.monotonic()
+
+    def run(words: Sequence[str]) -> int:
+        return _supervise(words, folder, own, stop, lambda: tick(time.monotonic() - start))
+
+    if made.loads[repetition.case].fills and any(target.kind in ("file", "directory") for target in made.targets):
+        # That is none of what is observed. Should it fail, it will do so again.
+        run(_command(made, limit_s, [], ["--create_only=1", str(folder / "job.fio")]))
+        (folder / "counters.jsonl").unlink(missing_ok=True)
+    if made.measurement.drop_caches:
+        _drop_caches()
+    if not stop:
+        repetition.exit_status = run(command)
+    repetition.elapsed_s = round(time.monotonic() - start, 3)
+    if stop:
+        repetition.status, repetition.reason = "interrupted", str(stop.failure())
+        return
+    repetition.reason = _reason(made, folder, repetition.exit_status or 0, limit_s)
+    repetition.status = "failed" if repetition.reason else "ok"
+
+
+def _supervise(
+    command: Sequence[str], folder: Path, own: Mapping[str, str], stop: signals.Stop, tick: Callable[[], None]
+) -> int:
+    """Run a command in a folder to its end, or until it is to stop, and leave none of its processes; its exit status."""
     others = signals.children()
     with open(folder / "stderr.txt", "wb") as stderr:
         # Its own session, so that Ctrl-C reaches this process alone, which then ends the command in order.
@@ -243,7 +265,7 @@ def _repeat(
         )
         try:
             while not stop and not signals.wait(process, 0.5):
-                tick(time.monotonic() - start)
+                tick()
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)
                 signals.wait(process, 2 * GRACE_S)
@@ -252,23 +274,27 @@ def _repeat(
                 process.kill()
             process.wait()
             signals.end_children(spare=others)
-    repetition.elapsed_s = round(time.monotonic() - start, 3)
-    repetition.exit_status = process.returncode
-    if stop:
-        repetition.status, repetition.reason = "interrupted", str(stop.failure())
-        return
-    repetition.reason = _reason(made, folder, process.returncode, limit_s)
-    repetition.status = "failed" if repetition.reason else "ok"
+    return process.returncode
 
 
-def _command(made: Plan, folder: Path, limit_s: float) -> list[str]:
-    observe = [str(layout.observer()), "--die-with-parent"]
+def _measuring(made: Plan, folder: Path, limit_s: float) -> list[str]:
+    observe = []
     for target in made.targets:
         observe += ["-d", target.device] if target.device else []
     observe += ["-i", "100ms", "-o", str(folder / "samples.jsonl"), "-j", str(folder / "observe.json")]
-    limit = ["timeout", f"--kill-after={GRACE_S}", f"{max(limit_s, 1.0):.0f}"]
-    fio = [made.environment.fio_path, "--output-format=json+", f"--output={folder / 'fio.json'}", str(folder / "job.fio")]
-    return [*observe, "--", *limit, *fio]
+    fio = ["--output-format=json+", f"--output={folder / 'fio.json'}", str(folder / "job.fio")]
+    return _command(made, limit_s, observe, fio)
+
+
+def _command(made: Plan, limit_s: float, observe: Sequence[str], fio: Sequence[str]) -> list[str]:
+    """fio with these arguments, that ends after some time and with this process, under the observer with these."""
+    words = [str(layout.observer()), "--die-with-parent", *observe]
+    return [*words, "--", *_limit(limit_s), made.environment.fio_path, *fio]
+
+
+def _limit(seconds: float) -> list[str]:
+    """What a command begins with that is to end after some time."""
+    return ["timeout", f"--kill-after={GRACE_S}", f"{max(seconds, 1.0):.0f}"]
 
 
 def _reason(made: Plan, folder: Path, status: int, limit_s: float) -> str | None:
@@ -347,7 +373,7 @@ def _generate(made: Plan, case: Case, paths: Sequence[str]) -> dict[str, str]:
 
 def _parse(made: Plan, repetition: Repetition, job: str) -> None:
     """Let fio read a job without running it; refuse what it does not take."""
-    command = ["timeout", f"--kill-after={GRACE_S}", "60", made.environment.fio_path, "--parse-only", "-"]
+    command = [*_limit(60), made.environment.fio_path, "--parse-only", "-"]
     done = subprocess.run(command, input=job, capture_output=True, text=True, check=False)
     if not done.returncode:
         return

@@ -108,7 +108,7 @@ def fake_fio(tmp_path: Path) -> Callable[[str], Path]:
     def make(text: str) -> Path:
         path = tmp_path / "fio"
         path.write_text(
-            '#!/bin/sh\ncase $1 in --version) echo fio-3.33; exit;; --parse-only) exit;; esac\noutput=${2#--output=}\n' + text + "\n"
+            '#!/bin/sh\ncase $1 in --version) echo fio-3.33; exit;; --parse-only|--create_only=1) exit;; esac\noutput=${2#--output=}\n' + text + "\n"
         )
         path.chmod(0o755)
         return path
@@ -179,6 +179,20 @@ def test_raw_device_counts_flushes(tiny: Path, output: Path, loop_device) -> Non
     observed = json.loads((output / "002-one-fua-1/observe.json").read_text())
     # A loop device has a write cache and no FUA: the kernel makes a write and a flush of each.
     assert [each["flushes"] for each in observed["devices"] if each["role"] == "target"] == [256]
+
+
+def test_laying_files_out_is_not_observed(tiny: Path, output: Path, mount) -> None:
+    job = tiny / "one.fio"
+    job.write_text(job.read_text() + "overwrite=1\n")
+    place = mount("xfs")
+    done = durabench("run", tiny, "--target", place / "t", "--strategy", "fua", "--repeat", "1", "--output", output)
+    assert done.returncode == 0, done.stderr
+    (counters,) = map(json.loads, (output / "001-one-fua-1/counters.jsonl").read_text().splitlines())
+    assert counters["writes"] == 256
+    observed = json.loads((output / "001-one-fua-1/observe.json").read_text())
+    (device,) = [each for each in observed["devices"] if each["role"] == "target"]
+    # 256 writes of 4 KiB, and what XFS writes meanwhile; laid out, it would be twice as much.
+    assert 2048 <= device["write_sectors"] < 3072
 
 
 def test_directory_is_left_as_it_was(tiny: Path, output: Path, tmp_path: Path) -> None:
@@ -321,7 +335,8 @@ def test_stop_keeps_a_partial_result(tiny: Path, output: Path, tmp_path: Path, n
     target = tmp_path / "t"
     arguments = ["run", tiny, "--target", target, "--case", "one", "--case", "timed", "--set", "RUNTIME=600"]
     command = start(*arguments, "--repeat", "1", "--output", output)
-    assert eventually(lambda: target.exists() and processes(output / "003-timed-dsync-1/job.fio"))
+    # The observer begins to sample when fio starts.
+    assert eventually(lambda: list(output.glob("003-timed-dsync-1/samples.jsonl*")))
     command.send_signal(number)
     _, said = command.communicate(timeout=PATIENCE_S)
     assert command.returncode == status, said
@@ -338,7 +353,7 @@ def test_kill_leaves_nothing_behind(tiny: Path, output: Path, tmp_path: Path) ->
     place.mkdir()
     target = place / "t"
     command = start("run", tiny, "--target", target, "--case", "timed", "--set", "RUNTIME=600", "--output", output)
-    assert eventually(lambda: target.exists() and processes(output / "001-timed-dsync-1/job.fio"))
+    assert eventually(lambda: list(output.glob("001-timed-dsync-1/samples.jsonl*")))
     command.kill()
     command.communicate(timeout=PATIENCE_S)
     assert eventually(lambda: not processes(output) and not processes(target))
