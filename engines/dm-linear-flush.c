@@ -26,14 +26,30 @@
  * pool of threads where there are several. It also writes back what other jobs
  * have dirtied in the page cache of that device meanwhile, which an empty flush
  * bio does not.
+ *
+ * With coalesce=1 the jobs that wait for the same flushes share them
+ * (group-commit.h):
+ *
+ *   kernel      the fdatasync(2), by the jobs of one device or file
+ *   per-target  all flushes of a sync, by the jobs of one table or
+ *               device-mapper device
+ *   per-device  each flush, by the jobs whose tables have its device
+ *
+ * One flush does for all, since a device or file has one page cache, whatever
+ * it was opened by, and O_DIRECT writes are in the device's cache when they
+ * complete. With table= the data is in the page cache of the devices below,
+ * which their flushes write back, so nothing else does then. An fsync(2) is
+ * shared apart from an fdatasync(2), which writes less of a file.
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/engine.h"
 #include "flush-pool.h"
+#include "group-commit.h"
 #include "lib/mountcheck.h"
 #include "linear-table.h"
 #include "live-table.h"
@@ -54,6 +70,7 @@ struct dm_options {
 	void *pad;		/* fio keeps td here */
 	unsigned int strategy;
 	char *table;
+	unsigned int coalesce;
 	char *counters;
 };
 
@@ -85,6 +102,16 @@ static struct fio_option options[] = {
 		.category = FIO_OPT_C_ENGINE,
 		.group	= FIO_OPT_G_INVALID,
 	},
+	{
+		.name	= "coalesce",
+		.lname	= "Coalesce flushes",
+		.type	= FIO_OPT_BOOL,
+		.off1	= offsetof(struct dm_options, coalesce),
+		.help	= "Share flushes with the other jobs that wait for the same ones (group commit): one that began after a job's writes completed is enough for it",
+		.def	= "0",
+		.category = FIO_OPT_C_ENGINE,
+		.group	= FIO_OPT_G_INVALID,
+	},
 	ENGINE_COUNTERS_OPTION(struct dm_options, counters),
 	{ .name	= NULL },
 };
@@ -97,6 +124,10 @@ struct dm_job {
 	int *flush_fds;			/* one for each flush of a sync */
 	unsigned int nr_flushes;
 	struct flush_pool pool;
+	bool datasync;			/* the sync in progress */
+	struct group_commit *commits[2]; /* by datasync, with coalesce=1 */
+	unsigned int nr_commits;	/* of a sync */
+	uint64_t flushes_shared;
 };
 
 static struct ioengine_ops dm_linear_flush;
@@ -216,12 +247,15 @@ static int init_table(struct dm_job *dj, struct thread_data *td)
 			     "strategy=kernel is about a table in the kernel; with table= take per-target or per-device, or name a device-mapper device in filename= and remove table=");
 		return EINVAL;
 	}
-	if (dj->strategy != KERNEL && td->o.nr_files > 1) {
+	if (td->o.nr_files > 1) {
 		engine_error(j, td,
-			     "strategy=%s is for one mapped device; give one filename=, and further devices to jobs of their own",
-			     j->strategy);
+			     "%s%s is for one mapped device; give one filename=, and further devices to jobs of their own",
+			     dj->strategy == KERNEL ? "coalesce=1 with strategy=" :
+			     "strategy=", j->strategy);
 		return EINVAL;
 	}
+	if (dj->strategy == KERNEL)
+		return 0;
 
 	if (dj->mapped) {
 		ret = load_table(td, &dj->table, open_flags(td) |
@@ -245,11 +279,14 @@ static int init_flushes(struct dm_job *dj, struct thread_data *td)
 	unsigned int i;
 	int ret;
 
-	dj->flush_fds = calloc(dj->strategy == PER_TARGET ? t->nr_targets :
-			       t->nr_devices, sizeof(*dj->flush_fds));
+	/* strategy=kernel flushes the file that is open, and no table. */
+	dj->flush_fds = calloc(1UL + t->nr_targets + t->nr_devices,
+			       sizeof(*dj->flush_fds));
 	if (!dj->flush_fds)
 		return ENOMEM;
-	if (dj->strategy == PER_DEVICE) {
+	if (dj->strategy == KERNEL) {
+		dj->flush_fds[dj->nr_flushes++] = -1;
+	} else if (dj->strategy == PER_DEVICE) {
 		for (i = 0; i < t->nr_devices; i++)
 			dj->flush_fds[dj->nr_flushes++] = t->devices[i].fd;
 	} else {
@@ -262,11 +299,61 @@ static int init_flushes(struct dm_job *dj, struct thread_data *td)
 		}
 	}
 
-	ret = flush_pool_init(&dj->pool, dj->flush_fds, dj->nr_flushes);
+	ret = flush_pool_init(&dj->pool, dj->nr_flushes);
 	if (ret)
 		engine_error(&dj->job, td,
 			     "strategy=%s: the threads for concurrent flushes can't be made: %s; raise the limits on processes (ulimit -u, pids.max), or take fewer jobs",
 			     dj->job.strategy, strerror(ret));
+	return ret;
+}
+
+/* Share the commit @i of each sync with the jobs that name the same. */
+static int join(struct dm_job *dj, struct thread_data *td, unsigned int i,
+		dev_t dev, ino_t ino)
+{
+	unsigned int datasync;
+	int ret = 0;
+
+	for (datasync = 0; !ret && datasync < 2; datasync++)
+		ret = group_commit_join(&dj->commits[datasync][i], dev, ino,
+					dj->strategy * 2 + datasync);
+	if (ret)
+		engine_error(&dj->job, td, "coalesce=1: %s",
+			     ret == ENOSPC ?
+			     "the jobs flush too many devices to share it; take fewer, or coalesce=0" :
+			     strerror(ret));
+	return ret;
+}
+
+static int join_by_stat(struct dm_job *dj, struct thread_data *td,
+			const struct stat *st)
+{
+	return S_ISBLK(st->st_mode) ? join(dj, td, 0, st->st_rdev, 0) :
+				      join(dj, td, 0, st->st_dev, st->st_ino);
+}
+
+/* What the job shares of a sync. A file may not be there yet. */
+static int init_commits(struct dm_job *dj, struct thread_data *td)
+{
+	const struct linear_table *t = &dj->table;
+	struct stat st;
+	unsigned int i;
+	int ret = 0;
+
+	dj->nr_commits = dj->strategy == PER_DEVICE ? t->nr_devices : 1;
+	for (i = 0; i < 2; i++) {
+		dj->commits[i] = calloc(dj->nr_commits,
+					sizeof(*dj->commits[i]));
+		if (!dj->commits[i])
+			return ENOMEM;
+	}
+
+	if (dj->strategy == PER_TARGET)
+		return stat(t->name, &st) ? errno : join_by_stat(dj, td, &st);
+	if (dj->strategy == PER_DEVICE)
+		for (i = 0; !ret && i < t->nr_devices; i++)
+			ret = join(dj, td, i, t->devices[i].dev,
+				   t->devices[i].ino);
 	return ret;
 }
 
@@ -275,6 +362,8 @@ static void free_job(struct dm_job *dj)
 	if (dj->pool.threads)
 		flush_pool_exit(&dj->pool);
 	free(dj->flush_fds);
+	free(dj->commits[0]);
+	free(dj->commits[1]);
 	linear_table_free(&dj->table);
 	free(dj);
 }
@@ -298,10 +387,12 @@ static int dm_init(struct thread_data *td)
 		goto free;
 
 	dj->mapped = table_option(td);
-	if (dj->mapped || dj->strategy != KERNEL) {
+	if (dj->mapped || dj->strategy != KERNEL || o->coalesce) {
 		ret = init_table(dj, td);
 		if (!ret)
 			ret = init_flushes(dj, td);
+		if (!ret && o->coalesce)
+			ret = init_commits(dj, td);
 		if (ret)
 			goto abort;
 	}
@@ -323,9 +414,30 @@ static void dm_cleanup(struct thread_data *td)
 	/* Also called after an init that failed. */
 	if (!dj)
 		return;
-	engine_job_exit(&dj->job, td, NULL);
+	engine_job_exit(&dj->job, td, (const struct counter[]) {
+		{ "flushes_shared", dj->flushes_shared },
+		{ NULL, 0 },
+	});
 	free_job(dj);
 	td->io_ops_data = NULL;
+}
+
+/* With strategy=kernel and coalesce=1, the file is what is shared. */
+static int share_file(struct dm_job *dj, struct thread_data *td,
+		      struct fio_file *f)
+{
+	struct stat st;
+	int ret;
+
+	if (dj->strategy != KERNEL || !dj->nr_commits)
+		return 0;
+	dj->flush_fds[0] = f->fd;
+	ret = fstat(f->fd, &st) ? errno : join_by_stat(dj, td, &st);
+	if (!ret)
+		return 0;
+	engine_close_file(td, f);
+	td_verror(td, ret, "coalesce");
+	return 1;
 }
 
 static int dm_open_file(struct thread_data *td, struct fio_file *f)
@@ -337,7 +449,8 @@ static int dm_open_file(struct thread_data *td, struct fio_file *f)
 	if (!dj)
 		return engine_open_file(NULL, td, f, 0);
 	if (!dj->mapped)
-		return engine_open_file(&dj->job, td, f, open_flags(td));
+		return engine_open_file(&dj->job, td, f, open_flags(td)) ||
+			share_file(dj, td, f);
 
 	for (i = 0; td->o.invalidate_cache && i < dj->table.nr_devices; i++) {
 		struct linear_device *d = &dj->table.devices[i];
@@ -420,14 +533,83 @@ static int write_back(const struct dm_job *dj, const struct fio_file *f)
 	return 0;
 }
 
+static int flush_one(void *data, unsigned int i)
+{
+	const struct dm_job *dj = data;
+	int fd = dj->flush_fds[i];
+
+	while (dj->datasync ? fdatasync(fd) : fsync(fd))
+		if (errno != EINTR)
+			return errno;
+	return 0;
+}
+
+static int flush_all(void *data)
+{
+	struct dm_job *dj = data;
+
+	return flush_pool_run(&dj->pool, flush_one, dj);
+}
+
+/* One flush of a sync, as the leader of those who share it. */
+struct one_flush {
+	struct dm_job *dj;
+	unsigned int i;
+};
+
+static int lead_one(void *data)
+{
+	const struct one_flush *one = data;
+
+	return flush_one(one->dj, one->i);
+}
+
+static int commit_one(void *data, unsigned int i)
+{
+	struct dm_job *dj = data;
+
+	return group_commit(&dj->commits[dj->datasync][i], lead_one,
+			    &(struct one_flush) { dj, i });
+}
+
+/* Flush, or let others flush, and count who did. */
+static int commit(struct dm_job *dj)
+{
+	struct group_commit *c = dj->commits[dj->datasync];
+	unsigned int i;
+	int ret;
+
+	if (dj->nr_commits == dj->nr_flushes)
+		ret = flush_pool_run(&dj->pool, commit_one, dj);
+	else
+		ret = group_commit(c, flush_all, dj);
+
+	for (i = 0; i < dj->nr_commits; i++) {
+		uint64_t *who = c[i].led ? &dj->job.flush_calls :
+					   &dj->flushes_shared;
+
+		*who += dj->nr_flushes / dj->nr_commits;
+	}
+	return ret;
+}
+
 static int sync_by_table(struct dm_job *dj, const struct io_u *io_u)
 {
-	int ret = write_back(dj, io_u->file);
+	bool coalesce = dj->nr_commits;
+	int ret = 0;
 
+	dj->datasync = io_u->ddir == DDIR_DATASYNC;
+	/* A shared flush does so for all, where it is of what was written to. */
+	if (!coalesce || (!dj->mapped && dj->strategy != KERNEL))
+		ret = write_back(dj, io_u->file);
 	if (ret)
 		return ret;
-	ret = flush_pool_run(&dj->pool, io_u->ddir == DDIR_DATASYNC);
-	dj->job.flush_calls += dj->nr_flushes;
+	if (coalesce) {
+		ret = commit(dj);
+	} else {
+		ret = flush_all(dj);
+		dj->job.flush_calls += dj->nr_flushes;
+	}
 	if (!ret)
 		dj->job.syncs++;
 	return ret;
@@ -443,7 +625,7 @@ static enum fio_q_status dm_queue(struct thread_data *td, struct io_u *io_u)
 		engine_complete(&dj->job, io_u, dj->mapped ?
 				transfer_mapped(&dj->table, io_u) :
 				engine_transfer(io_u, 0));
-	} else if (dj->strategy == KERNEL) {
+	} else if (dj->strategy == KERNEL && !dj->nr_commits) {
 		io_u->error = engine_sync(&dj->job, io_u);
 	} else {
 		io_u->error = sync_by_table(dj, io_u);

@@ -6,7 +6,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "flush-pool.h"
 
@@ -22,16 +21,14 @@
 static void flush_some(struct flush_pool *p)
 {
 	unsigned int i;
-	int none = 0;
+	int ret, none;
 
-	while ((i = atomic_fetch_add(&p->next, 1)) < p->nr)
-		while (p->datasync ? fdatasync(p->fds[i]) : fsync(p->fds[i])) {
-			if (errno == EINTR)
-				continue;
-			none = 0;
-			atomic_compare_exchange_strong(&p->error, &none, errno);
-			break;
-		}
+	while ((i = atomic_fetch_add(&p->next, 1)) < p->nr) {
+		ret = p->flush(p->data, i);
+		none = 0;
+		if (ret)
+			atomic_compare_exchange_strong(&p->error, &none, ret);
+	}
 }
 
 static void wait_for(sem_t *sem)
@@ -79,13 +76,12 @@ static int start_threads(struct flush_pool *p, unsigned int nr)
 	return ret;
 }
 
-int flush_pool_init(struct flush_pool *p, const int *fds, unsigned int nr)
+int flush_pool_init(struct flush_pool *p, unsigned int nr)
 {
 	unsigned int threads = (nr < MAX_IN_FLIGHT ? nr : MAX_IN_FLIGHT) - 1;
 	int ret;
 
 	memset(p, 0, sizeof(*p));
-	p->fds = fds;
 	p->nr = nr;
 	p->threads = calloc(threads + 1, sizeof(*p->threads));
 	if (!p->threads)
@@ -115,11 +111,13 @@ void flush_pool_exit(struct flush_pool *p)
 	p->nr_threads = 0;
 }
 
-int flush_pool_run(struct flush_pool *p, bool datasync)
+int flush_pool_run(struct flush_pool *p,
+		   int (*flush)(void *data, unsigned int i), void *data)
 {
 	unsigned int i;
 
-	p->datasync = datasync;
+	p->flush = flush;
+	p->data = data;
 	p->next = 0;
 	p->error = 0;
 	p->busy = p->nr_threads;

@@ -17,14 +17,14 @@
 #include <stdbool.h>
 
 struct flush_pool {
-	const int *fds;			/* one for each flush */
-	unsigned int nr;
+	unsigned int nr;		/* flushes of a run */
 	pthread_t *threads;		/* besides the caller */
 	unsigned int nr_threads;
 	sem_t start, done;
 
 	/* Of the run in progress. */
-	bool datasync;
+	int (*flush)(void *data, unsigned int i);
+	void *data;
 	atomic_uint next;		/* flush that nobody has begun */
 	atomic_uint busy;		/* threads that are not done */
 	atomic_int error;		/* errno of the first failure */
@@ -32,17 +32,19 @@ struct flush_pool {
 };
 
 /*
- * Make a pool for @nr flushes of @fds, which must stay. A single flush needs
- * no thread but the caller's. Returns 0 or a positive errno, if the threads
- * can't be made; then there is nothing to exit.
+ * Make a pool for runs of @nr flushes. A single flush needs no thread but the
+ * caller's. Returns 0 or a positive errno, if the threads can't be made; then
+ * there is nothing to exit.
  */
-int flush_pool_init(struct flush_pool *p, const int *fds, unsigned int nr);
+int flush_pool_init(struct flush_pool *p, unsigned int nr);
 void flush_pool_exit(struct flush_pool *p);
 
 /*
- * Flush all, by fdatasync(2) or fsync(2), and wait. Returns 0 or the errno of
- * the first flush that failed; the others are done nevertheless.
+ * Call @flush(@data, i) for each i below the number of flushes, and wait. It
+ * returns 0 or a positive errno. Returns 0 or what the first flush that failed
+ * returned; the others are done nevertheless.
  */
-int flush_pool_run(struct flush_pool *p, bool datasync);
+int flush_pool_run(struct flush_pool *p,
+		   int (*flush)(void *data, unsigned int i), void *data);
 
 #endif

@@ -150,8 +150,10 @@ int group_commit_join(struct group_commit *c, dev_t dev, ino_t ino,
 	g->kind = kind;
 	groups->nr++;	/* last: a job killed before has made nothing */
 found:
-	c->group = g;
-	c->told = g->failed;
+	if (c->group != g) {
+		c->group = g;
+		c->told = g->failed;
+	}
 unlock:
 	pthread_mutex_unlock(&groups->lock);
 	return ret;

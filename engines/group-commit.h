@@ -29,8 +29,9 @@ struct group_commit {
 /*
  * Take part in the group of what @dev and @ino name: a block device by its
  * number and 0, a file as stat(2) has it. @kind is the caller's: only flushes
- * of the same kind are shared. Returns 0, ENOSPC if there are too many groups,
- * or ENOMEM if there is no memory that jobs share.
+ * of the same kind are shared. @c is zeroed before the first time. Returns 0,
+ * ENOSPC if there are too many groups, or ENOMEM if there is no memory that
+ * jobs share.
  */
 int group_commit_join(struct group_commit *c, dev_t dev, ino_t ino,
 		      unsigned int kind);

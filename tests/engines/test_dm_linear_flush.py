@@ -557,6 +557,190 @@ def test_a_sync_goes_to_the_file_just_written(strace_fio, tmp_path, nrfiles):
         assert io[number - 1] == ("pwrite64", io[number][1])
 
 
+# ---- shared flushes ------------------------------------------------------
+
+# An fdatasync(2) that takes its time, so that others come to wait for it, and
+# that does something else once in all processes.
+SLOW_FLUSH = """
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+int fdatasync(int fd)
+{
+	usleep(1000);
+	if (open("once", O_CREAT | O_EXCL, 0600) >= 0) {
+		%s
+	}
+	return 0;
+}
+"""
+
+
+def sums(result, *keys):
+    return [sum(line[key] for line in result.counters) for key in keys]
+
+
+@pytest.mark.parametrize("strategy", ["kernel", *BY_TABLE])
+@pytest.mark.parametrize("thread", [0, 1])
+def test_jobs_share_flushes(run_fio, files, table, shim, tmp_path, strategy, thread):
+    one, two = files(2, "4M")
+    mapped = {"table": table(uneven_table([one, two], 50))} if strategy != "kernel" else {"filename": tmp_path / "file", "size": "1M"}
+    options = workload(strategy=strategy, thread=thread, numjobs=16, coalesce=1, fdatasync=4, preload=shim(SLOW_FLUSH % ""))
+    result = run_fio(ENGINE, **{**options, **mapped})
+    assert result.exit_status == 0, result.stderr
+    assert len(result.counters) == 16
+    syncs, calls, shared = sums(result, "syncs", "flush_calls", "flushes_shared")
+    assert syncs == 16 * (WRITES // 4 - 1)
+    assert calls + shared == syncs * (1 if strategy == "kernel" else flushes_of_a_sync(strategy, 49, 2))
+    # All that wait are answered by the next one.
+    assert calls * 2 <= shared
+
+
+def test_jobs_of_different_tables_share_a_device(run_fio, files, table, shim, tmp_path):
+    """No device is ever flushed by two of them at a time, be they processes or threads."""
+    preload = shim(
+        "#include <fcntl.h>\n"
+        "#include <stdio.h>\n"
+        "#include <sys/stat.h>\n"
+        "#include <unistd.h>\n"
+        "int fdatasync(int fd)\n"
+        "{\n"
+        "	struct stat st;\n"
+        "	char busy[32];\n"
+        "	fstat(fd, &st);\n"
+        "	sprintf(busy, \"busy-%lu\", (unsigned long)st.st_ino);\n"
+        "	if (open(busy, O_CREAT | O_EXCL, 0600) < 0)\n"
+        "		creat(\"two-at-a-time\", 0600);\n"
+        "	usleep(1000);\n"
+        "	unlink(busy);\n"
+        "	return 0;\n"
+        "}\n"
+    )
+    one, two = files(2, "1M")
+    jobs = [
+        {"name": "first", "table": table([Line(0, 800, one)])},
+        {"name": "second", "table": table([Line(0, 400, two), Line(400, 400, one, 800)]), "thread": 1},
+    ]
+    options = workload(strategy="per-device", fdatasync=1, jobs=jobs, numjobs=4, preload=preload)
+    result = run_fio(ENGINE, coalesce=1, **options)
+    assert result.exit_status == 0, result.stderr
+    syncs, calls, shared = sums(result, "syncs", "flush_calls", "flushes_shared")
+    assert syncs == 8 * (WRITES - 1)
+    assert calls + shared == syncs // 2 * (1 + 2)
+    assert shared > 0
+    assert not (tmp_path / "two-at-a-time").exists()
+    # Without coalesce=1 they do.
+    assert run_fio(ENGINE, **options).exit_status == 0
+    assert (tmp_path / "two-at-a-time").exists()
+
+
+@pytest.mark.parametrize("coalesce", [0, 1])
+def test_one_job_shares_with_nobody(run_fio, loop_device, executed, table, coalesce):
+    device = loop_device()
+    run = {}
+
+    def go():
+        lines = table([Line(0, 8000, device)])
+        run["result"] = run_fio(ENGINE, strategy="per-device", coalesce=coalesce, table=lines, fdatasync=1, end_fsync=1, **workload())
+
+    done = executed(device, go)
+    expected = {"syncs": WRITES, "flush_calls": WRITES, "flushes_shared": 0, "error": 0}
+    assert {key: run["result"].counter[key] for key in expected} == expected
+    assert done["flushes"] == WRITES
+    assert done["write_sectors"] == WRITES * 8
+
+
+@pytest.mark.parametrize("strategy", ["kernel", "per-device"])
+def test_the_device_executes_the_flushes_that_are_made(run_fio, loop_device, executed, table, strategy):
+    device = loop_device()
+    mapped = {"table": table([Line(0, 8000, device)])} if strategy == "per-device" else {"filename": device, "size": "1M"}
+    run = {}
+
+    def go():
+        run["result"] = run_fio(ENGINE, **{**workload(strategy=strategy, coalesce=1, numjobs=8, fdatasync=1), **mapped})
+
+    done = executed(device, go)
+    assert run["result"].exit_status == 0, run["result"].stderr
+    syncs, calls, shared = sums(run["result"], "syncs", "flush_calls", "flushes_shared")
+    assert syncs == calls + shared == 8 * (WRITES - 1)
+    # One at a time, so the kernel merges none.
+    assert done["flushes"] == calls
+
+
+@pytest.mark.parametrize("strategy", ["kernel", *BY_TABLE])
+@pytest.mark.parametrize("sync", ["fdatasync", "fsync"])
+def test_the_system_calls_of_a_shared_sync(strace_fio, files, table, strategy, sync):
+    """A flush of the devices below writes back their page cache: nothing else does."""
+    devices = [str(path) for path in files(2, "4M")]
+    lines = [Line(i * 100, 100, devices[i // 20], (i % 20) * 200) for i in range(30)]
+    mapped = {"table": table(lines)} if strategy != "kernel" else {"filename": devices[0]}
+    calls = strace_fio(
+        "pwrite64,sync_file_range,fsync,fdatasync",
+        ENGINE,
+        strategy=strategy,
+        coalesce=1,
+        **{**workload(rw="write", io_size=8 * 4096, size=8 * 4096), **mapped},
+        **{sync: 4},
+    )
+    io = [call for call in calls if call[1] in devices]
+    flushes = {"kernel": (1, 0), "per-target": (20, 10), "per-device": (1, 1)}[strategy]
+    writes = [("pwrite64", devices[0])] * 4
+    assert io[:4] == io[-4:] == writes
+    assert sorted(io[4:-4]) == sorted((sync, device) for device, n in zip(devices, flushes) for _ in range(n))
+
+
+@pytest.mark.parametrize("strategy", ["kernel", *BY_TABLE])
+def test_a_job_that_is_killed_in_its_flush_blocks_nobody(run_fio, files, table, shim, tmp_path, strategy):
+    one, two = files(2, "1M")
+    mapped = {"table": table([Line(0, 400, one), Line(400, 400, two)])} if strategy != "kernel" else {"filename": tmp_path / "file", "size": "1M"}
+    # Threads of fio itself would all be killed with it, so they are not to lead first.
+    jobs = [{"name": "forked", "numjobs": 12}, {"name": "threads", "numjobs": 4, "thread": 1, "startdelay": "500ms"}]
+    options = workload(strategy=strategy, coalesce=1, fdatasync=1, jobs=jobs, preload=shim(SLOW_FLUSH % "raise(SIGKILL);"))
+    result = run_fio(ENGINE, **{**options, **mapped})
+    assert result.exit_status != 0
+    assert "got signal=9" in result.stderr + result.stdout + (tmp_path / "fio-1.json").read_text()
+    assert len(result.counters) == 15
+    assert {(line["error"], line["syncs"]) for line in result.counters} == {(0, WRITES - 1)}
+
+
+@pytest.mark.parametrize("strategy", BY_TABLE)
+def test_a_shared_flush_that_fails_fails_for_all(run_fio, files, table, shim, strategy):
+    """What any of them wrote before may have been lost by it. It fails once each job has written."""
+    preload = shim(
+        "#include <errno.h>\n"
+        "#include <fcntl.h>\n"
+        "#include <sys/stat.h>\n"
+        "#include <unistd.h>\n"
+        "ssize_t pwrite64(int fd, const void *buf, size_t n, off64_t pos)\n"
+        "{\n"
+        "	ssize_t (*next)(int, const void *, size_t, off64_t) = dlsym(RTLD_NEXT, \"pwrite64\");\n"
+        "	static int writers;\n"
+        "	if (!writers) {\n"
+        "		writers = open(\"writers\", O_CREAT | O_APPEND | O_WRONLY, 0600);\n"
+        "		write(writers, \"x\", 1);\n"
+        "	}\n"
+        "	return next(fd, buf, n, pos);\n"
+        "}\n"
+        "int fdatasync(int fd)\n"
+        "{\n"
+        "	struct stat st;\n"
+        "	usleep(1000);\n"
+        "	if (stat(\"writers\", &st) || st.st_size < 8 || open(\"once\", O_CREAT | O_EXCL, 0600) < 0)\n"
+        "		return 0;\n"
+        "	errno = EIO;\n"
+        "	return -1;\n"
+        "}\n"
+    )
+    one, two = files(2, "1M")
+    lines = table([Line(0, 400, one), Line(400, 400, two)])
+    options = workload(strategy=strategy, table=lines, numjobs=8, fdatasync=1, io_size="16M", preload=preload)
+    result = run_fio(ENGINE, coalesce=1, **options)
+    assert result.exit_status != 0
+    assert [line["error"] for line in result.counters] == [5] * 8
+    assert all(line["syncs"] < 4095 for line in result.counters)
+
+
 # ---- refusals and errors -------------------------------------------------
 
 
@@ -628,6 +812,13 @@ def test_refused_before_any_io(run_fio, files, table, options, message):
     assert result.stderr.count(f"fio-{ENGINE}:") == 1
     assert backing.read_bytes() == bytes(1 << 20)
     assert result.counters == []
+
+
+def test_a_shared_sync_is_of_one_file(run_fio, tmp_path):
+    result = run_fio(ENGINE, strategy="kernel", coalesce=1, directory=tmp_path, nrfiles=2, rw="write", size="1M", fdatasync=1)
+    assert result.exit_status == 1
+    assert "coalesce=1 with strategy=kernel is for one mapped device; give one filename=" in result.stderr
+    assert result.stderr.count(f"fio-{ENGINE}:") == 1
 
 
 @pytest.mark.parametrize("strategy", BY_TABLE)
@@ -744,5 +935,5 @@ def test_readonly_run_refuses_to_write(run_fio, files, table):
 
 def test_help_of_every_option(engine_help):
     options = dict(line.split(":", 1) for line in engine_help(ENGINE).splitlines())
-    assert {name.strip() for name in options} == {"strategy", "table", "counters"}
+    assert {name.strip() for name in options} == {"strategy", "table", "coalesce", "counters"}
     assert all(len(text) > 20 for text in options.values())

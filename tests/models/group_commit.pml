@@ -17,7 +17,7 @@
  * the device refuses the flush.
  *
  * Mistakes that tests/CMakeLists.txt has found by it: BEGUN, READ_EARLY,
- * COUNT_LATE, DONE_EARLY, WAITERS_ONLY, SILENT_LOOK, SEQ_LATE,
+ * COUNT_LATE, DONE_EARLY, WAITERS_ONLY, NO_WAKE, SILENT_LOOK, SEQ_LATE,
  * SEQ_BEFORE_UNLOCK, NOT_ROBUST, NO_TIME_LIMIT.
  */
 #ifndef JOBS
@@ -179,7 +179,9 @@ inline unlock_and_wake()
 	leader = NOBODY;
 	change_seq();
 #endif
+#ifndef NO_WAKE
 	d_step { for_all_jobs asleep[i] = false; end_for_all }
+#endif
 }
 
 inline lead()

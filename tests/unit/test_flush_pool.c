@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * engines/flush-pool.c, with fdatasync(2), fsync(2) and pthread_create(3)
- * replaced (linked with --wrap) by ones that watch and obstruct.
+ * engines/flush-pool.c, with flushes that watch and obstruct, and with
+ * pthread_create(3) replaced (linked with --wrap) by one that may fail.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,20 +10,20 @@
 #include <cmocka.h>
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "engines/flush-pool.h"
 
 #define MAX_FLUSHES	200
 #define IN_FLIGHT	64	/* what flush-pool.c has at most */
 
-/* What the flushes did; a "descriptor" is its index here. */
+/* What the flushes did. */
 static struct {
 	pthread_mutex_t lock;
 	pthread_cond_t entered;
 	unsigned int calls[MAX_FLUSHES];
-	unsigned int fsyncs, inside, most_inside;
+	unsigned int inside, most_inside;
 	unsigned int wait_for;		/* none returns before so many entered */
 	unsigned int entries;
 	int failing;			/* fails with EIO; -1: none does */
@@ -34,17 +34,17 @@ static struct {
 	.entered = PTHREAD_COND_INITIALIZER,
 };
 
-int __wrap_fdatasync(int fd);
-int __wrap_fsync(int fd);
 int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attr,
 			  void *(*start)(void *), void *data);
 int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr,
 			  void *(*start)(void *), void *data);
 
-int __wrap_fdatasync(int fd)
+static int flush(void *data, unsigned int i)
 {
 	pthread_mutex_lock(&seen.lock);
-	seen.calls[fd]++;
+	if (data != &seen)
+		abort();
+	seen.calls[i]++;
 	seen.last = pthread_self();
 	seen.entries++;
 	if (++seen.inside > seen.most_inside)
@@ -55,18 +55,7 @@ int __wrap_fdatasync(int fd)
 	seen.inside--;
 	pthread_mutex_unlock(&seen.lock);
 
-	if (fd != seen.failing)
-		return 0;
-	errno = EIO;
-	return -1;
-}
-
-int __wrap_fsync(int fd)
-{
-	pthread_mutex_lock(&seen.lock);
-	seen.fsyncs++;
-	pthread_mutex_unlock(&seen.lock);
-	return __wrap_fdatasync(fd);
+	return (int)i == seen.failing ? EIO : 0;
 }
 
 int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr,
@@ -78,19 +67,13 @@ int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr,
 	return __real_pthread_create(thread, attr, start, data);
 }
 
-static int fds[MAX_FLUSHES];
-
 static int reset(void **state)
 {
-	int i;
-
 	memset(seen.calls, 0, sizeof(seen.calls));
-	seen.fsyncs = seen.inside = seen.most_inside = seen.entries = 0;
+	seen.inside = seen.most_inside = seen.entries = 0;
 	seen.wait_for = 0;
 	seen.failing = -1;
 	seen.threads_left = MAX_FLUSHES;
-	for (i = 0; i < MAX_FLUSHES; i++)
-		fds[i] = i;
 	return 0;
 }
 
@@ -107,11 +90,10 @@ static void a_single_flush_is_the_caller_s(void **state)
 	struct flush_pool p;
 
 	seen.threads_left = 0;
-	assert_int_equal(flush_pool_init(&p, fds, 1), 0);
-	assert_int_equal(flush_pool_run(&p, true), 0);
+	assert_int_equal(flush_pool_init(&p, 1), 0);
+	assert_int_equal(flush_pool_run(&p, flush, &seen), 0);
 	assert_true(pthread_equal(seen.last, pthread_self()));
 	assert_each_called(1, 1);
-	assert_int_equal(seen.fsyncs, 0);
 	flush_pool_exit(&p);
 }
 
@@ -124,15 +106,14 @@ static void each_flush_is_done_once_a_run(void **state)
 
 	for (i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
 		reset(state);
-		assert_int_equal(flush_pool_init(&p, fds, counts[i]), 0);
+		assert_int_equal(flush_pool_init(&p, counts[i]), 0);
 		for (run = 1; run <= runs; run++) {
-			assert_int_equal(flush_pool_run(&p, run % 2), 0);
+			assert_int_equal(flush_pool_run(&p, flush, &seen), 0);
 			/* All of them, when it returns. */
 			assert_int_equal(seen.entries, run * counts[i]);
 			assert_int_equal(seen.inside, 0);
 		}
 		assert_each_called(counts[i], runs);
-		assert_int_equal(seen.fsyncs, runs / 2 * counts[i]);
 		flush_pool_exit(&p);
 	}
 }
@@ -150,8 +131,8 @@ static void flushes_are_in_flight_together(void **state)
 
 		reset(state);
 		seen.wait_for = together;
-		assert_int_equal(flush_pool_init(&p, fds, counts[i]), 0);
-		assert_int_equal(flush_pool_run(&p, true), 0);
+		assert_int_equal(flush_pool_init(&p, counts[i]), 0);
+		assert_int_equal(flush_pool_run(&p, flush, &seen), 0);
 		assert_int_equal(seen.most_inside, together);
 		flush_pool_exit(&p);
 	}
@@ -161,13 +142,13 @@ static void a_failure_is_told_and_stops_no_other(void **state)
 {
 	struct flush_pool p;
 
-	assert_int_equal(flush_pool_init(&p, fds, 100), 0);
+	assert_int_equal(flush_pool_init(&p, 100), 0);
 	for (seen.failing = 0; seen.failing < 100; seen.failing++)
-		assert_int_equal(flush_pool_run(&p, true), EIO);
+		assert_int_equal(flush_pool_run(&p, flush, &seen), EIO);
 	assert_each_called(100, 100);
 	/* The next run starts afresh. */
 	seen.failing = -1;
-	assert_int_equal(flush_pool_run(&p, true), 0);
+	assert_int_equal(flush_pool_run(&p, flush, &seen), 0);
 	flush_pool_exit(&p);
 }
 
@@ -178,7 +159,7 @@ static void threads_that_can_t_be_made_leave_nothing(void **state)
 
 	for (threads = 0; threads < 20; threads++) {
 		seen.threads_left = threads;
-		assert_int_equal(flush_pool_init(&p, fds, 100), EAGAIN);
+		assert_int_equal(flush_pool_init(&p, 100), EAGAIN);
 		assert_int_equal(p.nr_threads, 0);
 		assert_null(p.threads);
 	}
