@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from conftest import ENGINES, sanitizer_environment
+
 SECTOR = 512
 WRITES = 64
 BY_TABLE = ["per-target", "per-device"]
@@ -692,11 +694,11 @@ def test_the_system_calls_of_a_shared_sync(strace_fio, files, table, strategy, s
 
 @pytest.mark.parametrize("strategy", ["kernel", *BY_TABLE])
 def test_a_job_that_is_killed_in_its_flush_blocks_nobody(run_fio, files, table, shim, tmp_path, strategy):
+    if sanitizer_environment(ENGINES / f"fio-{ENGINE}.so"):
+        pytest.skip("fio 3.33 itself frees the options of a killed job twice, which ends it under ASan")
     one, two = files(2, "1M")
     mapped = {"table": table([Line(0, 400, one), Line(400, 400, two)])} if strategy != "kernel" else {"filename": tmp_path / "file", "size": "1M"}
-    # Threads of fio itself would all be killed with it, so they are not to lead first.
-    jobs = [{"name": "forked", "numjobs": 12}, {"name": "threads", "numjobs": 4, "thread": 1, "startdelay": "500ms"}]
-    options = workload(strategy=strategy, coalesce=1, fdatasync=1, jobs=jobs, preload=shim(SLOW_FLUSH % "raise(SIGKILL);"))
+    options = workload(strategy=strategy, coalesce=1, fdatasync=1, numjobs=16, preload=shim(SLOW_FLUSH % "raise(SIGKILL);"))
     result = run_fio(ENGINE, **{**options, **mapped})
     assert result.exit_status != 0
     assert "got signal=9" in result.stderr + result.stdout + (tmp_path / "fio-1.json").read_text()
