@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <search.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -77,22 +78,30 @@ static bool parse_sectors(const char *word, uint64_t *sectors)
 	return !errno && *sectors <= MAX_SECTORS;
 }
 
-/* The index of the device of that name, which is made if it is new. */
-static int find_device(struct linear_table *t, const char *name)
+/* A node of the tree of names. */
+struct name {
+	const char *name;	/* the device's own */
+	int device;
+};
+
+static int compare_names(const void *a, const void *b)
+{
+	const struct name *x = a, *y = b;
+
+	return strcmp(x->name, y->name);
+}
+
+static void forget_names(struct linear_table *t)
+{
+	tdestroy(t->names, free);
+	t->names = NULL;
+}
+
+/* Append a device. Returns its index or -ENOMEM. */
+static int add_device(struct linear_table *t, const char *name)
 {
 	struct linear_device *d;
-	unsigned int i;
-
-	/* Tables are long, but have few devices, mostly in runs. */
-	if (t->nr_targets) {
-		int last = t->targets[t->nr_targets - 1].device;
-
-		if (last >= 0 && !strcmp(t->devices[last].name, name))
-			return last;
-	}
-	for (i = 0; i < t->nr_devices; i++)
-		if (!strcmp(t->devices[i].name, name))
-			return i;
+	struct name *node;
 
 	d = room_for_one(t->devices, t->nr_devices, sizeof(*d));
 	if (!d)
@@ -100,10 +109,33 @@ static int find_device(struct linear_table *t, const char *name)
 	t->devices = d;
 	d += t->nr_devices;
 	*d = (struct linear_device){ .line = t->line, .fd = -1 };
+
+	node = malloc(sizeof(*node));
 	d->name = strdup(name);
-	if (!d->name)
-		return -ENOMEM;
-	return t->nr_devices++;
+	if (node && d->name) {
+		*node = (struct name){ d->name, t->nr_devices };
+		if (tsearch(node, &t->names, compare_names))
+			return t->nr_devices++;
+	}
+	free(node);
+	free(d->name);
+	return -ENOMEM;
+}
+
+/* The index of the device of that name, which is made if it is new. */
+static int find_device(struct linear_table *t, const char *name)
+{
+	struct name *const *found;
+
+	/* Mostly in runs. */
+	if (t->nr_targets) {
+		int last = t->targets[t->nr_targets - 1].device;
+
+		if (last >= 0 && !strcmp(t->devices[last].name, name))
+			return last;
+	}
+	found = tfind(&(struct name){ .name = name }, &t->names, compare_names);
+	return found ? (*found)->device : add_device(t, name);
 }
 
 int linear_table_add(struct linear_table *t, uint64_t start, uint64_t length,
@@ -280,10 +312,15 @@ static int identify(struct linear_table *t, struct linear_device *d)
 	return 0;
 }
 
-static bool same_device(const struct linear_device *a,
-			const struct linear_device *b)
+static int compare_devices(const void *a, const void *b)
 {
-	return a->block == b->block && a->dev == b->dev && a->ino == b->ino;
+	const struct linear_device *x = a, *y = b;
+
+	if (x->block != y->block)
+		return x->block - y->block;
+	if (x->dev != y->dev)
+		return x->dev < y->dev ? -1 : 1;
+	return x->ino < y->ino ? -1 : x->ino > y->ino;
 }
 
 static int open_device(struct linear_table *t, struct linear_device *d,
@@ -309,42 +346,51 @@ static void free_device(struct linear_device *d)
 	*d = (struct linear_device){ .fd = -1 };
 }
 
+static void keep(void *device)
+{
+}
+
 /*
  * Open each device once. The table may have several names of one: keep the
  * first, and let @joined tell for each name which device it is now.
  */
 static int open_devices(struct linear_table *t, int flags, int *joined)
 {
-	unsigned int nr = 0, i, j;
-	struct linear_device *d;
-	int ret;
+	struct linear_device *d, **same;
+	unsigned int nr = 0, i;
+	void *known = NULL;
+	int ret = 0;
 
 	for (i = 0; i < t->nr_devices; i++) {
 		d = &t->devices[i];
 		ret = identify(t, d);
 		if (ret)
-			return ret;
+			break;
 
-		for (j = 0; j < nr; j++)
-			if (same_device(&t->devices[j], d))
-				break;
-		joined[i] = j;
-		if (j < nr) {
+		same = tfind(d, &known, compare_devices);
+		if (same) {
+			joined[i] = *same - t->devices;
 			free_device(d);
 			continue;
 		}
 
 		ret = open_device(t, d, flags);
 		if (ret)
-			return ret;
+			break;
 		if (nr < i) {
 			t->devices[nr] = *d;
 			*d = (struct linear_device){ .fd = -1 };
 		}
-		nr++;
+		joined[i] = nr;
+		if (!tsearch(&t->devices[nr++], &known, compare_devices)) {
+			ret = out_of_memory(t);
+			break;
+		}
 	}
-	t->nr_devices = nr;
-	return 0;
+	tdestroy(known, keep);
+	if (!ret)
+		t->nr_devices = nr;
+	return ret;
 }
 
 int linear_table_open(struct linear_table *t, int flags)
@@ -355,6 +401,7 @@ int linear_table_open(struct linear_table *t, int flags)
 	int *joined;
 	int ret;
 
+	forget_names(t);
 	joined = calloc(t->nr_devices, sizeof(*joined));
 	if (!joined)
 		return out_of_memory(t);
@@ -406,6 +453,7 @@ void linear_table_free(struct linear_table *t)
 {
 	unsigned int i;
 
+	forget_names(t);
 	for (i = 0; i < t->nr_devices; i++)
 		free_device(&t->devices[i]);
 	free(t->devices);

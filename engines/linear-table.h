@@ -50,6 +50,7 @@ struct linear_table {
 	unsigned int nr_targets;
 	struct linear_device *devices;
 	unsigned int nr_devices;
+	void *names;		/* tree of them by name, until they are opened */
 	uint64_t size;		/* of the mapped device */
 	unsigned int line;	/* that is being read, from 1 */
 };

@@ -252,7 +252,7 @@ static void finds_every_byte(void **state)
 	}
 }
 
-static void reads_and_finds_in_a_long_table(void **state)
+static void read_and_find(unsigned int nr_devices)
 {
 	const unsigned int nr = 65536;
 	struct linear_table t;
@@ -264,38 +264,48 @@ static void reads_and_finds_in_a_long_table(void **state)
 	assert_non_null(text);
 	for (i = 0; i < nr; i++)
 		len += sprintf(text + len, "%u 3 linear dev%u %u\n", i * 3,
-			       i % 5, i * 16);
+			       i % nr_devices, i * 16);
 	assert_int_equal(read_text(&t, text, len), 0);
 	free(text);
 	assert_int_equal(t.nr_targets, nr);
-	assert_int_equal(t.nr_devices, 5);
+	assert_int_equal(t.nr_devices, nr_devices);
 	for (i = 0; i < nr; i++) {
 		uint64_t first = i * 3ULL * SECTOR, last = first + 3 * SECTOR - 1;
 
 		assert_ptr_equal(linear_table_find(&t, first), &t.targets[i]);
 		assert_ptr_equal(linear_table_find(&t, last), &t.targets[i]);
-		assert_int_equal(t.targets[i].device, i % 5);
+		assert_int_equal(t.targets[i].device, i % nr_devices);
 	}
 	linear_table_free(&t);
 }
 
+static void reads_and_finds_in_a_long_table(void **state)
+{
+	read_and_find(1);
+	read_and_find(5);
+	read_and_find(65536);
+}
+
 /* ---- devices ------------------------------------------------------------ */
+
+static int truncate_new(const char *name, off_t size)
+{
+	int fd = creat(name, 0600);
+
+	if (fd < 0)
+		return -1;
+	close(fd);
+	return truncate(name, size);
+}
 
 /* A folder with the files a (64 sectors), b (32) and others that can't do. */
 static int make_folder(void **state)
 {
 	static char folder[] = "/tmp/test_linear_table.XXXXXX";
-	int a, b;
 
-	if (!mkdtemp(folder) || chdir(folder))
+	if (!mkdtemp(folder) || chdir(folder) ||
+	    truncate_new("a", 64 * SECTOR) || truncate_new("b", 32 * SECTOR))
 		return -1;
-	a = creat("a", 0600);
-	b = creat("b", 0600);
-	if (a < 0 || b < 0 || ftruncate(a, 64 * SECTOR) ||
-	    ftruncate(b, 32 * SECTOR))
-		return -1;
-	close(a);
-	close(b);
 	*state = folder;
 	return symlink("a", "link") || link("a", "hard") ||
 		mkdir("folder", 0700) || mkfifo("fifo", 0600);
@@ -357,6 +367,44 @@ static void opens_each_device_once(void **state)
 	assert_int_equal(open_descriptors(), before);
 }
 
+/* Each by two names, in another order. */
+static void opens_many_devices(void **state)
+{
+	const unsigned int nr = 200;
+	unsigned int before = open_descriptors(), i;
+	char text[64], name[32];
+	struct linear_table t;
+	FILE *in;
+
+	in = tmpfile();
+	assert_non_null(in);
+	for (i = 0; i < nr; i++) {
+		snprintf(name, sizeof(name), "many%u", i);
+		assert_int_equal(truncate_new(name, 8 * SECTOR), 0);
+		fprintf(in, "%u 8 linear many%u 0\n", i * 8, i);
+	}
+	for (; i < 2 * nr; i++)
+		fprintf(in, "%u 8 linear ./many%u 0\n", i * 8, 2 * nr - 1 - i);
+	rewind(in);
+	t = (struct linear_table){ .name = "t" };
+	assert_int_equal(linear_table_read(&t, in), 0);
+	fclose(in);
+	assert_int_equal(t.nr_devices, 2 * nr);
+
+	assert_int_equal(linear_table_open(&t, O_RDWR), 0);
+	assert_int_equal(t.nr_devices, nr);
+	assert_int_equal(open_descriptors(), before + nr);
+	for (i = 0; i < nr; i++) {
+		snprintf(text, sizeof(text), "many%u", i);
+		assert_string_equal(t.devices[i].name, text);
+		assert_int_equal(t.targets[i].device, i);
+		assert_int_equal(t.targets[2 * nr - 1 - i].device, i);
+		unlink(text);
+	}
+	linear_table_free(&t);
+	assert_int_equal(open_descriptors(), before);
+}
+
 static const struct {
 	const char *text, *error;
 	int ret;
@@ -412,6 +460,7 @@ int main(void)
 	};
 	const struct CMUnitTest device_tests[] = {
 		cmocka_unit_test(opens_each_device_once),
+		cmocka_unit_test(opens_many_devices),
 		cmocka_unit_test(refuses_each_device_with_its_line),
 		cmocka_unit_test(says_what_open_says),
 	};
