@@ -381,8 +381,9 @@ def _parse(made: Plan, repetition: Repetition, job: str) -> None:
     # All that an engine says before it runs is that it was built for another fio.
     if words.startswith(f"fio-{made.measurement.engine}: "):
         raise Failure(Exit.MISSING, words)
-    source = made.folder / made.case(repetition.case).job
-    raise Failure(Exit.INPUT, f"{source}: fio does not take it with the variables given (--dry-run shows them all): {words}")
+    case = made.case(repetition.case)
+    values = " ".join(f"{name}={value}" for name, value in {**made.values, **case.set, **made.request.settings}.items())
+    raise Failure(Exit.INPUT, f"{made.folder / case.job}: fio does not take it with {values}: {words}")
 
 
 def _fitting_cases(found: Measurement, request: Request, chosen: Sequence[Target]) -> tuple[list[Case], list[str]]:

@@ -384,7 +384,7 @@ def test_run_is_never_written_over(tiny: Path, output: Path, tmp_path: Path) -> 
         (["--label", "a/b"], 64, "part of a folder's name"),
         (["--destroy", "disk7"], 2, "--destroy=disk7 is no name of"),
         (["--set", "SIZE=100t"], 2, "are free"),
-        (["--case", "timed", "--set", "RUNTIME=soon"], 3, "timed.fio: fio does not take it"),
+        (["--case", "timed", "--set", "RUNTIME=soon"], 3, "timed.fio: fio does not take it with SIZE=1m BS=4k RUNTIME=soon: "),
     ],
 )
 def test_wrong_arguments(tiny: Path, output: Path, tmp_path: Path, arguments: list[str], status: int, says: str) -> None:
