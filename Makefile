@@ -38,7 +38,7 @@ matrix: all ## build for several releases of fio, load each into each
 		SOURCES="$${SOURCES:-$$(setup/fio-source releases)}" \
 		tests/run tests/matrix $(ARGS)
 
-bench: NEEDS := build run
+bench: NEEDS := build run bench
 bench: all ## compare the engines' overhead with fio's own engines
 	@FIO=$(CURDIR)/build/bin/fio tests/bench/run $(ARGS)
 

@@ -197,7 +197,7 @@ static int dontcache_init(struct thread_data *td)
 	kick_init(&dj->kick, o->kick_backlog);
 
 	if (dj->async) {
-		ret = uring_init(&dj->uring, &dj->job, td, 1);
+		ret = uring_init(&dj->uring, &dj->job, td, false, 0);
 		if (ret)
 			goto uring;
 	} else {
@@ -486,11 +486,10 @@ static enum fio_q_status dontcache_queue(struct thread_data *td,
 	} else {
 		if (dj->async) {
 			/* What was queued before it belongs before it. */
-			io_u->error = -uring_commit(&dj->uring, td);
+			uring_commit(&dj->uring, &dj->job, td);
 			fio_gettime(&io_u->issue_time, NULL);
 		}
-		if (!io_u->error)
-			io_u->error = engine_sync(&dj->job, io_u);
+		io_u->error = engine_sync(&dj->job, io_u);
 	}
 
 	if (!dj->async) {
@@ -505,7 +504,9 @@ static int dontcache_commit(struct thread_data *td)
 {
 	struct dontcache_job *dj = td->io_ops_data;
 
-	return dj->async ? uring_commit(&dj->uring, td) : 0;
+	if (dj->async)
+		uring_commit(&dj->uring, &dj->job, td);
+	return 0;
 }
 
 static int dontcache_getevents(struct thread_data *td, unsigned int min,
@@ -514,7 +515,7 @@ static int dontcache_getevents(struct thread_data *td, unsigned int min,
 	struct dontcache_job *dj = td->io_ops_data;
 	int events, i;
 
-	events = uring_getevents(&dj->uring, &dj->job, min, max);
+	events = uring_getevents(&dj->uring, &dj->job, td, min, max);
 	for (i = 0; i < events; i++)
 		completed(dj, dj->uring.done[i]);
 	return events;

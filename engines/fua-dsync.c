@@ -42,16 +42,17 @@ enum strategy {
 static const struct {
 	const char *name;
 	int open_flags;
-	unsigned int uring;	/* requests an io_u; 0: synchronous */
+	bool async, pairs;	/* by io_uring; with a flush behind a write */
 	int rw_flags;
 	bool durable;		/* every write that completes is */
 } strategies[] = {
-	[DSYNC]		  = { "dsync", O_DSYNC, 0, 0, true },
-	[RWF_DSYNC_WRITE] = { "rwf-dsync", 0, 0, RWF_DSYNC, true },
-	[FUA]		  = { "fua", 0, 1, RWF_DSYNC, true },
-	[FUA_FLUSH]	  = { "fua-flush", 0, 2, RWF_DSYNC, false },
-	[WRITE_FLUSH]	  = { "write-flush", 0, 0, 0, true },
-	[NONE]		  = { "none", 0, 1, 0, false },
+	[DSYNC]		  = { "dsync", O_DSYNC, false, false, 0, true },
+	[RWF_DSYNC_WRITE] = { "rwf-dsync", 0, false, false, RWF_DSYNC,
+			    true },
+	[FUA]		  = { "fua", 0, true, false, RWF_DSYNC, true },
+	[FUA_FLUSH]	  = { "fua-flush", 0, true, true, RWF_DSYNC, false },
+	[WRITE_FLUSH]	  = { "write-flush", 0, false, false, 0, true },
+	[NONE]		  = { "none", 0, true, false, 0, false },
 };
 
 struct fua_options {
@@ -103,7 +104,6 @@ static int fua_init(struct thread_data *td)
 {
 	struct fua_options *o = td->eo;
 	struct fua_job *fj;
-	unsigned int per_io;
 	int ret;
 
 	if (engine_check_layout(td, &fua_dsync))
@@ -113,17 +113,17 @@ static int fua_init(struct thread_data *td)
 		return 1;
 	fj->strategy = o->strategy;
 	fj->rw_flags = strategies[o->strategy].rw_flags;
-	per_io = strategies[o->strategy].uring;
-	fj->async = per_io;
+	fj->async = strategies[o->strategy].async;
 
 	ret = engine_job_init(&fj->job, td, &fua_dsync,
 			      strategies[o->strategy].name, o->counters,
-			      per_io ? 0 : 1);
+			      fj->async ? 0 : 1);
 	if (ret)
 		goto free;
 
-	if (per_io) {
-		ret = uring_init(&fj->uring, &fj->job, td, per_io);
+	if (fj->async) {
+		ret = uring_init(&fj->uring, &fj->job, td,
+				 strategies[o->strategy].pairs, 0);
 		if (ret)
 			goto uring;
 	} else {
@@ -177,35 +177,40 @@ static ssize_t write_sync(struct fua_job *fj, struct io_u *io_u)
 	ssize_t ret;
 	int err;
 
-	if (fj->strategy == RWF_DSYNC_WRITE)
+	switch (fj->strategy) {
+	case DSYNC:
+		return engine_transfer(io_u, 0);
+	case RWF_DSYNC_WRITE:
 		return engine_transfer(io_u, RWF_DSYNC);
-
-	ret = engine_transfer(io_u, 0);
-	if (fj->strategy != WRITE_FLUSH || ret <= 0)
-		return ret;
-	err = engine_flush(&fj->job, io_u->file->fd, true);
-	return err ? -err : ret;
+	default:
+		ret = engine_transfer(io_u, 0);
+		if (ret <= 0)
+			return ret;
+		err = engine_flush(&fj->job, io_u->file->fd, true);
+		return err ? -err : ret;
+	}
 }
 
 /* A sync beside the ring. What was queued before it belongs before it. */
 static __attribute__((noinline)) enum fio_q_status
-sync_async(struct fua_job *fj, struct thread_data *td, struct io_u *io_u)
+sync_async(struct thread_data *td, struct io_u *io_u, struct fua_job *fj)
 {
-	int ret = uring_commit(&fj->uring, td);
-
+	uring_commit(&fj->uring, &fj->job, td);
 	fio_gettime(&io_u->issue_time, NULL);
-	io_u->error = ret ? -ret : engine_sync(&fj->job, io_u);
+	io_u->error = engine_sync(&fj->job, io_u);
 	return FIO_Q_COMPLETED;
 }
 
 /* Out of line, as what it keeps in registers is not for strategy=fua to pay. */
 static __attribute__((noinline)) enum fio_q_status
-queue_sync(struct fua_job *fj, struct thread_data *td, struct io_u *io_u)
+queue_sync(struct thread_data *td, struct io_u *io_u, struct fua_job *fj)
 {
 	if (io_u->ddir == DDIR_WRITE)
-		engine_complete(&fj->job, io_u, write_sync(fj, io_u));
+		engine_complete_as(DDIR_WRITE, &fj->job, io_u,
+				   write_sync(fj, io_u));
 	else if (io_u->ddir == DDIR_READ)
-		engine_complete(&fj->job, io_u, engine_transfer(io_u, 0));
+		engine_complete_as(DDIR_READ, &fj->job, io_u,
+				   engine_transfer(io_u, 0));
 	else
 		io_u->error = engine_sync(&fj->job, io_u);
 	/* fio does so itself for an engine without ->commit(). */
@@ -221,18 +226,20 @@ static enum fio_q_status fua_queue(struct thread_data *td, struct io_u *io_u)
 	fio_ro_check(td, io_u);
 
 	if (!fj->async)
-		return queue_sync(fj, td, io_u);
+		return queue_sync(td, io_u, fj);
 	if (ddir_rw(io_u->ddir))
 		return uring_queue(&fj->uring, io_u, io_u->ddir == DDIR_WRITE ?
 				   fj->rw_flags : 0);
-	return sync_async(fj, td, io_u);
+	return sync_async(td, io_u, fj);
 }
 
 static int fua_commit(struct thread_data *td)
 {
 	struct fua_job *fj = td->io_ops_data;
 
-	return fj->async ? uring_commit(&fj->uring, td) : 0;
+	/* Of a strategy without a ring nothing is queued. */
+	uring_commit(&fj->uring, &fj->job, td);
+	return 0;
 }
 
 static int fua_getevents(struct thread_data *td, unsigned int min,
@@ -240,7 +247,7 @@ static int fua_getevents(struct thread_data *td, unsigned int min,
 {
 	struct fua_job *fj = td->io_ops_data;
 
-	return uring_getevents(&fj->uring, &fj->job, min, max);
+	return uring_getevents(&fj->uring, &fj->job, td, min, max);
 }
 
 static struct io_u *fua_event(struct thread_data *td, int event)

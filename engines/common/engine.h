@@ -160,10 +160,10 @@ void engine_failed(struct engine_job *j, struct io_u *io_u, int err)
 
 /*
  * Take the result of one transfer, @ret bytes or -errno, into @io_u and the
- * counters.
+ * counters; for a caller that has looked at the direction already.
  */
-static inline void engine_complete(struct engine_job *j, struct io_u *io_u,
-				   ssize_t ret)
+static inline void engine_complete_as(enum fio_ddir ddir, struct engine_job *j,
+				      struct io_u *io_u, ssize_t ret)
 {
 	/*
 	 * Nothing transferred is an error, as fio has it for an engine that is
@@ -175,7 +175,7 @@ static inline void engine_complete(struct engine_job *j, struct io_u *io_u,
 	}
 
 	io_u->resid = io_u->xfer_buflen - ret;
-	if (io_u->ddir == DDIR_READ) {
+	if (ddir == DDIR_READ) {
 		j->reads++;
 		j->read_bytes += ret;
 		return;
@@ -183,6 +183,12 @@ static inline void engine_complete(struct engine_job *j, struct io_u *io_u,
 	j->writes++;
 	j->write_bytes += ret;
 	j->last_written = io_u->file;
+}
+
+static inline void engine_complete(struct engine_job *j, struct io_u *io_u,
+				   ssize_t ret)
+{
+	engine_complete_as(io_u->ddir, j, io_u, ret);
 }
 
 /* One line on stderr: "fio-ENGINE: job NAME: ..."; td may be NULL. */

@@ -4,39 +4,57 @@
  */
 #include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "uring.h"
 
 /*
- * user_data is the io_u. The transfer of a linked pair has the low bit set;
- * the io_u is complete with the request that has not.
+ * user_data is the io_u. The transfer of a pair has the low bit set. A pair is
+ * complete with the second of its completions, whichever that is.
  */
-#define FIRST_OF_PAIR 1UL
+#define FIRST_OF_PAIR	1UL
+
+#define MAX_REQUESTS	32768	/* IORING_MAX_ENTRIES of the kernel */
+
+/* Milliseconds to wait for the memory of a request when none is on its way. */
+#define PATIENCE	1000
 
 int uring_init(struct uring *u, struct engine_job *j, struct thread_data *td,
-	       unsigned int per_io)
+	       bool pairs, unsigned int flags)
 {
-	unsigned int depth = td->o.iodepth;
-	struct io_uring_params p = {
-		.flags = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_COOP_TASKRUN |
-			 IORING_SETUP_TASKRUN_FLAG,
+	/* The hints of Linux 6.0; earlier ones know none of them. */
+	const unsigned int hints[] = {
+		IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_COOP_TASKRUN |
+			IORING_SETUP_TASKRUN_FLAG,
+		0,
 	};
-	int ret;
+	struct io_uring_params p;
+	unsigned int requests, i;
+	int ret = -EINVAL;
 
 	memset(u, 0, sizeof(*u));
 	u->ring.ring_fd = -1;
-	u->per_io = per_io;
+	u->depth = td->o.iodepth;
+	u->pairs = pairs;
 
-	u->prepared = calloc(depth, sizeof(*u->prepared));
-	u->done = calloc(depth, sizeof(*u->done));
-	if (!u->prepared || !u->done)
+	requests = u->depth * (pairs ? 2 : 1);
+	if (requests > MAX_REQUESTS) {
+		engine_error(j, td,
+			     "strategy=%s: iodepth=%u is too deep for io_uring, %u is the limit",
+			     j->strategy, u->depth,
+			     MAX_REQUESTS / (pairs ? 2 : 1));
+		return EINVAL;
+	}
+
+	u->prepared = calloc(u->depth, sizeof(*u->prepared));
+	u->failed = calloc(u->depth, sizeof(*u->failed));
+	u->done = calloc(u->depth, sizeof(*u->done));
+	if (!u->prepared || !u->failed || !u->done)
 		return ENOMEM;
 
-	ret = io_uring_queue_init_params(depth * per_io, &u->ring, &p);
-	if (ret == -EINVAL) {
-		/* Linux before 6.0 knows none of these hints. */
-		memset(&p, 0, sizeof(p));
-		ret = io_uring_queue_init_params(depth * per_io, &u->ring, &p);
+	for (i = 0; i < ARRAY_SIZE(hints) && ret == -EINVAL; i++) {
+		p = (struct io_uring_params) { .flags = flags | hints[i] };
+		ret = io_uring_queue_init_params(requests, &u->ring, &p);
 	}
 	if (!ret)
 		return 0;
@@ -49,7 +67,7 @@ int uring_init(struct uring *u, struct engine_job *j, struct thread_data *td,
 	else
 		engine_error(j, td,
 			     "strategy=%s: io_uring with iodepth=%u: %s",
-			     j->strategy, depth, strerror(-ret));
+			     j->strategy, u->depth, strerror(-ret));
 	return -ret;
 }
 
@@ -58,127 +76,220 @@ void uring_exit(struct uring *u)
 	if (u->ring.ring_fd >= 0)
 		io_uring_queue_exit(&u->ring);
 	free(u->prepared);
+	free(u->failed);
 	free(u->done);
 }
 
 static bool is_pair(const struct uring *u, const struct io_u *io_u)
 {
-	return u->per_io == 2 && io_u->ddir == DDIR_WRITE;
+	return u->pairs && io_u->ddir == DDIR_WRITE;
+}
+
+static __attribute__((noinline)) void
+link_flush(struct uring *u, struct io_u *io_u, struct io_uring_sqe *sqe)
+{
+	struct io_uring_sqe *flush = io_uring_get_sqe(&u->ring);
+
+	sqe->flags |= IOSQE_IO_LINK;
+	sqe->user_data |= FIRST_OF_PAIR;
+	io_uring_prep_fsync(flush, io_u->file->fd, IORING_FSYNC_DATASYNC);
+	io_uring_sqe_set_data(flush, io_u);
+	io_u->engine_data = NULL;	/* set when one has completed */
 }
 
 enum fio_q_status uring_queue(struct uring *u, struct io_u *io_u,
 			      int rw_flags)
 {
-	struct io_uring_sqe *sqe, *flush;
-	int fd = io_u->file->fd;
+	struct io_uring_sqe *sqe = uring_next(u, io_u);
 
-	if (io_uring_sq_space_left(&u->ring) < u->per_io)
+	if (!sqe)
 		return FIO_Q_BUSY;
 
-	sqe = io_uring_get_sqe(&u->ring);
-	if (io_u->ddir == DDIR_READ) {
-		io_uring_prep_read(sqe, fd, io_u->xfer_buf, io_u->xfer_buflen,
-				   io_u->offset);
-	} else {
-		io_uring_prep_write(sqe, fd, io_u->xfer_buf, io_u->xfer_buflen,
-				    io_u->offset);
-	}
+	/* Without a flag or an index the rest of it stays what it was: zero. */
+	sqe->opcode = io_u->ddir == DDIR_READ ? IORING_OP_READ :
+						IORING_OP_WRITE;
+	sqe->flags = 0;
+	sqe->fd = io_u->file->fd;
+	sqe->off = io_u->offset;
+	sqe->addr = (uintptr_t)io_u->xfer_buf;
+	sqe->len = io_u->xfer_buflen;
 	sqe->rw_flags = rw_flags;
-	io_uring_sqe_set_data(sqe, io_u);
-
-	if (is_pair(u, io_u)) {
-		sqe->flags |= IOSQE_IO_LINK;
-		sqe->user_data |= FIRST_OF_PAIR;
-		flush = io_uring_get_sqe(&u->ring);
-		io_uring_prep_fsync(flush, fd, IORING_FSYNC_DATASYNC);
-		io_uring_sqe_set_data(flush, io_u);
-	}
-
-	u->prepared[u->nr_prepared++] = io_u;
+	sqe->user_data = (uintptr_t)io_u;
+	if (is_pair(u, io_u))
+		link_flush(u, io_u, sqe);
 	return FIO_Q_QUEUED;
 }
 
-int uring_commit(struct uring *u, struct thread_data *td)
+/*
+ * The kernel took nothing. It lacks memory for requests, and one that completes
+ * gives back its own. Returns 0 to try again, or the errno of giving up.
+ */
+static __attribute__((cold)) int starved(struct uring *u, int err)
 {
-	unsigned int left = io_uring_sq_ready(&u->ring), i;
-	struct timespec now;
-	int ret;
+	unsigned int ready = io_uring_cq_ready(&u->ring);
 
-	if (!u->nr_prepared)
+	if (err == EINTR)
 		return 0;
+	if (err != EAGAIN && err != EBUSY)
+		return err;
 
-	fio_gettime(&now, NULL);
-	for (i = 0; i < u->nr_prepared; i++)
-		memcpy(&u->prepared[i]->issue_time, &now, sizeof(now));
-
-	while (left) {
-		ret = io_uring_submit(&u->ring);
-		if (ret > 0)
-			left -= ret;
-		else if (ret != -EINTR && ret != -EAGAIN && ret != -EBUSY)
-			return ret ? ret : -EIO;
+	if (u->requests > ready) {
+		io_uring_enter(u->ring.ring_fd, 0, ready + 1,
+			       IORING_ENTER_GETEVENTS, NULL);
+		if (io_uring_cq_ready(&u->ring) > ready)
+			return 0;
 	}
+	usleep(1000);
+	return u->starved++ < PATIENCE ? 0 : err;
+}
 
-	io_u_mark_submit(td, u->nr_prepared);
-	u->nr_prepared = 0;
+/*
+ * Let the kernel have what was queued, and wait until @wait completions are
+ * there. Returns 0, after less than that perhaps, or a positive errno.
+ */
+static int enter(struct uring *u, unsigned int wait)
+{
+	int ret = io_uring_submit_and_wait(&u->ring, wait);
+
+	if (fio_unlikely(ret < 0))
+		return starved(u, -ret);
+	u->requests += ret;
+	u->starved = 0;
 	return 0;
 }
 
-/* Take one completion. Returns its io_u if that is complete now. */
-static struct io_u *take(struct uring *u, struct engine_job *j,
-			 const struct io_uring_cqe *cqe)
+/* Take back what the kernel refused, and let that complete with @err. */
+static __attribute__((cold)) void
+withdraw(struct uring *u, struct engine_job *j, int err)
 {
-	struct io_u *io_u = (void *)(uintptr_t)(cqe->user_data & ~FIRST_OF_PAIR);
+	unsigned int left = io_uring_sq_ready(&u->ring);
+	struct io_uring_sq *sq = &u->ring.sq;
 
-	if (cqe->user_data & FIRST_OF_PAIR) {
-		engine_complete(j, io_u, cqe->res);
-		return NULL;
-	}
-	if (!is_pair(u, io_u)) {
-		engine_complete(j, io_u, cqe->res);
-		return io_u;
-	}
+	sq->sqe_head = sq->sqe_tail = *sq->khead;
+	*sq->ktail = *sq->khead;
 
-	/* A failed or short write cancels its flush and reports for both. */
-	if (!cqe->res) {
-		j->flush_calls++;
-		j->durable_writes++;
+	while (left) {
+		struct io_u *io_u = u->prepared[--u->nr_prepared];
+
+		engine_failed(j, io_u, err);
+		if (is_pair(u, io_u) && left == 1) {
+			/* Its transfer is on its way, without the flush. */
+			io_u->engine_data = io_u;
+			break;
+		}
+		u->failed[u->nr_failed++] = io_u;
+		left -= is_pair(u, io_u) ? 2 : 1;
+	}
+}
+
+void uring_submit(struct uring *u, struct engine_job *j,
+		  struct thread_data *td, unsigned int wait)
+{
+	unsigned int i;
+	struct timespec now;
+	int err = 0;
+
+	if (fio_fill_issue_time(td)) {
+		fio_gettime(&now, NULL);
+		for (i = 0; i < u->nr_prepared; i++) {
+			u->prepared[i]->issue_time = now;
+			io_u_queued(td, u->prepared[i]);
+		}
+	}
+	io_u_mark_submit(td, u->nr_prepared);
+
+	do {
+		err = enter(u, wait);
+	} while (!err && io_uring_sq_ready(&u->ring));
+	if (err)
+		withdraw(u, j, err);
+	u->nr_prepared = 0;
+}
+
+/* Take one completion of a pair. Returns true if the pair is complete now. */
+static __attribute__((noinline)) bool
+take_of_pair(struct engine_job *j, struct io_u *io_u, bool first, int res)
+{
+	bool second = io_u->engine_data;
+
+	if (first) {
+		engine_complete(j, io_u, res);
+	} else if (!second) {
+		/* The kernel took the two apart: it flushed too early. */
+		engine_failed(j, io_u, ECANCELED);
 	} else if (!io_u->error && !io_u->resid) {
-		io_u->error = -cqe->res;
-		if (!j->error)
-			j->error = -cqe->res;
+		/* Else it was cancelled: the transfer failed or was short. */
+		j->flush_calls++;
+		if (res < 0)
+			engine_failed(j, io_u, -res);
+		else
+			j->durable_writes++;
 	}
-	return io_u;
+	io_u->engine_data = io_u;
+	return second;
+}
+
+/* Take completions until there are @max in ->done. Returns how many are. */
+static unsigned int reap(struct uring *u, struct engine_job *j,
+			 unsigned int events, unsigned int max)
+{
+	unsigned int head, tail, taken = 0;
+	struct io_uring_cqe *cqe;
+	struct io_u *io_u;
+
+	while (fio_unlikely(u->nr_failed) && events < max)
+		u->done[events++] = u->failed[--u->nr_failed];
+
+	head = *u->ring.cq.khead;
+	tail = io_uring_smp_load_acquire(u->ring.cq.ktail);
+	for (; head != tail && events < max; head++) {
+		cqe = &u->ring.cq.cqes[head & u->ring.cq.ring_mask];
+		io_u = (void *)(uintptr_t)(cqe->user_data & ~FIRST_OF_PAIR);
+		taken++;
+		if (!is_pair(u, io_u))
+			engine_complete(j, io_u, cqe->res);
+		else if (!take_of_pair(j, io_u, cqe->user_data & FIRST_OF_PAIR,
+				       cqe->res))
+			continue;
+		u->done[events++] = io_u;
+	}
+	io_uring_cq_advance(&u->ring, taken);
+	u->requests -= taken;
+	return events;
+}
+
+/*
+ * Completions to wait for where @events of @min io_us are complete: all, if
+ * that is all io_us, else as many as are missing (of pairs, at least).
+ */
+static unsigned int missing(const struct uring *u, unsigned int events,
+			    unsigned int min)
+{
+	if (min == u->held)
+		return u->requests + io_uring_sq_ready(&u->ring);
+	return min - events;
 }
 
 int uring_getevents(struct uring *u, struct engine_job *j,
-		    unsigned int min, unsigned int max)
+		    struct thread_data *td, unsigned int min, unsigned int max)
 {
-	struct io_uring_cqe *cqe;
 	unsigned int events = 0;
-	struct io_u *io_u;
-	int ret;
+	int err;
 
-	while (events < max) {
-		/*
-		 * fio passes a time limit of zero with min of zero only, so
-		 * waiting for what is missing is right in every case.
-		 */
-		if (events < min)
-			ret = io_uring_wait_cqe(&u->ring, &cqe);
-		else
-			ret = io_uring_peek_cqe(&u->ring, &cqe);
-		if (ret == -EAGAIN && events >= min)
+	if (u->nr_prepared)
+		uring_submit(u, j, td, missing(u, 0, min));
+	else if (!min && IO_URING_READ_ONCE(*u->ring.sq.kflags) &
+			 IORING_SQ_TASKRUN)
+		io_uring_get_events(&u->ring);
+
+	for (;;) {
+		events = reap(u, j, events, max);
+		if (events >= min)
 			break;
-		if (ret == -EINTR || ret == -EAGAIN)
-			continue;
-		if (ret < 0)
-			return ret;
-
-		io_u = take(u, j, cqe);
-		io_uring_cqe_seen(&u->ring, cqe);
-		if (io_u)
-			u->done[events++] = io_u;
+		err = enter(u, missing(u, events, min));
+		if (err)
+			return -err;
 	}
+	u->held -= events;
 	return events;
 }

@@ -3,9 +3,10 @@
  * Submission by io_uring for the engines: a ring a job, any iodepth, one or
  * two requests an io_u.
  *
- * An engine's ->queue() gets its requests with uring_get() and says whether
- * the io_u takes one (a transfer) or two linked ones (a transfer, then a flush
- * that runs only if the transfer was complete).
+ * The ring holds all io_us of a job, so it is never full, and its completion
+ * queue has room for all of them. Where every io_u is on its way, fio's next
+ * step is to wait: then ->commit() leaves the submission to ->getevents(),
+ * which does both in one system call.
  */
 #ifndef DURABENCH_URING_H
 #define DURABENCH_URING_H
@@ -16,36 +17,69 @@
 
 struct uring {
 	struct io_uring ring;
-	unsigned int per_io;	/* requests an io_u, 1 or 2 */
-	struct io_u **prepared;	/* queued, not submitted yet */
+	unsigned int depth;	/* io_us of the job */
+	unsigned int held;	/* of these, those that fio waits for */
+	unsigned int requests;	/* submitted, and not completed */
+	bool pairs;		/* a write is two requests, see uring_queue() */
+	struct io_u **prepared;	/* queued and not submitted, in ring order */
 	unsigned int nr_prepared;
+	struct io_u **failed;	/* could not be submitted */
+	unsigned int nr_failed;
 	struct io_u **done;	/* what ->event() hands to fio */
+	unsigned int starved;	/* failures to submit since the last success */
 };
 
 /*
+ * @pairs: each write is followed by an fdatasync. @flags: IORING_SETUP_*, for
+ * big requests and completions.
  * Returns 0 or a positive errno after one message that says what io_uring
  * lacks here and what to do.
  */
 int uring_init(struct uring *u, struct engine_job *j, struct thread_data *td,
-	       unsigned int per_io);
+	       bool pairs, unsigned int flags);
 void uring_exit(struct uring *u);
 
 /*
- * Queue the transfer of @io_u with @rw_flags (RWF_*), followed by an
- * fdatasync where per_io is 2 and it is a write. FIO_Q_BUSY when the ring is
- * full.
+ * Take the next request for @io_u, which the caller prepares. Returns NULL
+ * when the ring is full.
+ */
+static inline struct io_uring_sqe *uring_next(struct uring *u,
+					      struct io_u *io_u)
+{
+	if (fio_unlikely(u->held == u->depth))
+		return NULL;
+	u->held++;
+	u->prepared[u->nr_prepared++] = io_u;
+	return io_uring_get_sqe(&u->ring);
+}
+
+/*
+ * Queue the transfer of @io_u with @rw_flags (RWF_*). With pairs, a write is
+ * linked to an fdatasync, which runs only if it was complete.
  */
 enum fio_q_status uring_queue(struct uring *u, struct io_u *io_u,
 			      int rw_flags);
 
-/* The ->commit() hook: submit what was queued. Returns 0 or -errno. */
-int uring_commit(struct uring *u, struct thread_data *td);
+/* Let the kernel have what was queued, and wait for @wait completions. */
+void uring_submit(struct uring *u, struct engine_job *j,
+		  struct thread_data *td, unsigned int wait);
+
+/*
+ * The ->commit() hook. An io_u that can't be submitted completes with the
+ * error, so this does not fail.
+ */
+static inline void uring_commit(struct uring *u, struct engine_job *j,
+				struct thread_data *td)
+{
+	if (u->nr_prepared && u->held < u->depth)
+		uring_submit(u, j, td, 0);
+}
 
 /*
  * The ->getevents() hook. Returns the number of io_us completed, or -errno. A
  * write of a pair is counted as durable when its flush has succeeded.
  */
 int uring_getevents(struct uring *u, struct engine_job *j,
-		    unsigned int min, unsigned int max);
+		    struct thread_data *td, unsigned int min, unsigned int max);
 
 #endif
