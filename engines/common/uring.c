@@ -47,9 +47,9 @@ int uring_init(struct uring *u, struct engine_job *j, struct thread_data *td,
 	}
 
 	u->prepared = calloc(u->depth, sizeof(*u->prepared));
-	u->failed = calloc(u->depth, sizeof(*u->failed));
+	u->early = calloc(u->depth, sizeof(*u->early));
 	u->done = calloc(u->depth, sizeof(*u->done));
-	if (!u->prepared || !u->failed || !u->done)
+	if (!u->prepared || !u->early || !u->done)
 		return ENOMEM;
 
 	for (i = 0; i < ARRAY_SIZE(hints) && ret == -EINVAL; i++) {
@@ -76,7 +76,7 @@ void uring_exit(struct uring *u)
 	if (u->ring.ring_fd >= 0)
 		io_uring_queue_exit(&u->ring);
 	free(u->prepared);
-	free(u->failed);
+	free(u->early);
 	free(u->done);
 }
 
@@ -120,92 +120,6 @@ enum fio_q_status uring_queue(struct uring *u, struct io_u *io_u,
 	return FIO_Q_QUEUED;
 }
 
-/*
- * The kernel took nothing. It lacks memory for requests, and one that completes
- * gives back its own. Returns 0 to try again, or the errno of giving up.
- */
-static __attribute__((cold)) int starved(struct uring *u, int err)
-{
-	unsigned int ready = io_uring_cq_ready(&u->ring);
-
-	if (err == EINTR)
-		return 0;
-	if (err != EAGAIN && err != EBUSY)
-		return err;
-
-	if (u->requests > ready) {
-		io_uring_enter(u->ring.ring_fd, 0, ready + 1,
-			       IORING_ENTER_GETEVENTS, NULL);
-		if (io_uring_cq_ready(&u->ring) > ready)
-			return 0;
-	}
-	usleep(1000);
-	return u->starved++ < PATIENCE ? 0 : err;
-}
-
-/*
- * Let the kernel have what was queued, and wait until @wait completions are
- * there. Returns 0, after less than that perhaps, or a positive errno.
- */
-static int enter(struct uring *u, unsigned int wait)
-{
-	int ret = io_uring_submit_and_wait(&u->ring, wait);
-
-	if (fio_unlikely(ret < 0))
-		return starved(u, -ret);
-	u->requests += ret;
-	u->starved = 0;
-	return 0;
-}
-
-/* Take back what the kernel refused, and let that complete with @err. */
-static __attribute__((cold)) void
-withdraw(struct uring *u, struct engine_job *j, int err)
-{
-	unsigned int left = io_uring_sq_ready(&u->ring);
-	struct io_uring_sq *sq = &u->ring.sq;
-
-	sq->sqe_head = sq->sqe_tail = *sq->khead;
-	*sq->ktail = *sq->khead;
-
-	while (left) {
-		struct io_u *io_u = u->prepared[--u->nr_prepared];
-
-		engine_failed(j, io_u, err);
-		if (is_pair(u, io_u) && left == 1) {
-			/* Its transfer is on its way, without the flush. */
-			io_u->engine_data = io_u;
-			break;
-		}
-		u->failed[u->nr_failed++] = io_u;
-		left -= is_pair(u, io_u) ? 2 : 1;
-	}
-}
-
-void uring_submit(struct uring *u, struct engine_job *j,
-		  struct thread_data *td, unsigned int wait)
-{
-	unsigned int i;
-	struct timespec now;
-	int err = 0;
-
-	if (fio_fill_issue_time(td)) {
-		fio_gettime(&now, NULL);
-		for (i = 0; i < u->nr_prepared; i++) {
-			u->prepared[i]->issue_time = now;
-			io_u_queued(td, u->prepared[i]);
-		}
-	}
-	io_u_mark_submit(td, u->nr_prepared);
-
-	do {
-		err = enter(u, wait);
-	} while (!err && io_uring_sq_ready(&u->ring));
-	if (err)
-		withdraw(u, j, err);
-	u->nr_prepared = 0;
-}
-
 /* Take one completion of a pair. Returns true if the pair is complete now. */
 static __attribute__((noinline)) bool
 take_of_pair(struct engine_job *j, struct io_u *io_u, bool first, int res)
@@ -229,20 +143,20 @@ take_of_pair(struct engine_job *j, struct io_u *io_u, bool first, int res)
 	return second;
 }
 
-/* Take completions until there are @max in ->done. Returns how many are. */
-static unsigned int reap(struct uring *u, struct engine_job *j,
-			 unsigned int events, unsigned int max)
+/*
+ * Take completions into @to, which has @n of at most @max. Returns how many it
+ * has then.
+ */
+static inline __attribute__((always_inline)) unsigned int
+reap(struct uring *u, struct engine_job *j, struct io_u **to, unsigned int n,
+     unsigned int max)
 {
-	unsigned int head, tail, taken = 0;
+	unsigned int head = *u->ring.cq.khead, taken = 0;
+	unsigned int tail = io_uring_smp_load_acquire(u->ring.cq.ktail);
 	struct io_uring_cqe *cqe;
 	struct io_u *io_u;
 
-	while (fio_unlikely(u->nr_failed) && events < max)
-		u->done[events++] = u->failed[--u->nr_failed];
-
-	head = *u->ring.cq.khead;
-	tail = io_uring_smp_load_acquire(u->ring.cq.ktail);
-	for (; head != tail && events < max; head++) {
+	for (; head != tail && n < max; head++) {
 		cqe = &u->ring.cq.cqes[head & u->ring.cq.ring_mask];
 		io_u = (void *)(uintptr_t)(cqe->user_data & ~FIRST_OF_PAIR);
 		taken++;
@@ -251,23 +165,128 @@ static unsigned int reap(struct uring *u, struct engine_job *j,
 		else if (!take_of_pair(j, io_u, cqe->user_data & FIRST_OF_PAIR,
 				       cqe->res))
 			continue;
-		u->done[events++] = io_u;
+		to[n++] = io_u;
 	}
 	io_uring_cq_advance(&u->ring, taken);
 	u->requests -= taken;
-	return events;
+	return n;
 }
 
 /*
- * Completions to wait for where @events of @min io_us are complete: all, if
- * that is all io_us, else as many as are missing (of pairs, at least).
+ * The kernel took nothing: it lacks memory for requests, or wants completions
+ * to be taken first. Take one, or wait for that. Returns 0 to try again, or the
+ * errno of giving up.
+ */
+static __attribute__((cold)) int starved(struct uring *u, struct engine_job *j,
+					 int err)
+{
+	struct io_uring_cqe *cqe;
+
+	if (err == EINTR)
+		return 0;
+	if (err != EAGAIN && err != EBUSY)
+		return err;
+
+	if (u->requests && !io_uring_wait_cqe(&u->ring, &cqe)) {
+		u->nr_early = reap(u, j, u->early, u->nr_early, u->depth);
+		return 0;
+	}
+	usleep(1000);
+	return u->starved++ < PATIENCE ? 0 : err;
+}
+
+/*
+ * Let the kernel have what was queued, and wait until @wait completions are
+ * there. Returns 0, after less than that perhaps, or a positive errno.
+ */
+static int enter(struct uring *u, struct engine_job *j, unsigned int wait)
+{
+	int ret = io_uring_submit_and_wait(&u->ring, wait);
+
+	if (fio_unlikely(ret < 0))
+		return starved(u, j, -ret);
+	u->requests += ret;
+	return 0;
+}
+
+/* Take back what the kernel refused, and let that complete with @err. */
+static __attribute__((cold)) void
+withdraw(struct uring *u, struct engine_job *j, int err)
+{
+	unsigned int left = io_uring_sq_ready(&u->ring);
+	struct io_uring_sq *sq = &u->ring.sq;
+
+	sq->sqe_head = sq->sqe_tail = *sq->khead;
+	*sq->ktail = *sq->khead;
+
+	while (left) {
+		struct io_u *io_u = u->prepared[--u->nr_prepared];
+
+		engine_failed(j, io_u, err);
+		if (is_pair(u, io_u) && left == 1) {
+			/* Its transfer is on its way, without the flush. */
+			io_u->engine_data = io_u;
+			break;
+		}
+		u->early[u->nr_early++] = io_u;
+		left -= is_pair(u, io_u) ? 2 : 1;
+	}
+}
+
+/*
+ * What the kernel left, after @err or without. Whoever has to wait for
+ * completions does so afterwards.
+ */
+static __attribute__((cold)) void
+submit_rest(struct uring *u, struct engine_job *j, int err)
+{
+	while (!err && io_uring_sq_ready(&u->ring))
+		err = enter(u, j, 0);
+	if (err)
+		withdraw(u, j, err);
+	u->starved = 0;
+}
+
+void uring_submit(struct uring *u, struct engine_job *j,
+		  struct thread_data *td, unsigned int wait)
+{
+	struct timespec now;
+	unsigned int i;
+	int err;
+
+	if (fio_fill_issue_time(td)) {
+		fio_gettime(&now, NULL);
+		for (i = 0; i < u->nr_prepared; i++) {
+			u->prepared[i]->issue_time = now;
+			io_u_queued(td, u->prepared[i]);
+		}
+	}
+	io_u_mark_submit(td, u->nr_prepared);
+
+	err = enter(u, j, wait);
+	if (fio_unlikely(err || io_uring_sq_ready(&u->ring)))
+		submit_rest(u, j, err);
+	u->nr_prepared = 0;
+}
+
+/*
+ * Completions to wait for where fio has got @events of @min: all, if that is
+ * all io_us, else as many as are missing (of pairs, at least).
  */
 static unsigned int missing(const struct uring *u, unsigned int events,
 			    unsigned int min)
 {
 	if (min == u->held)
 		return u->requests + io_uring_sq_ready(&u->ring);
-	return min - events;
+	return events < min ? min - events : 0;
+}
+
+static __attribute__((cold)) unsigned int
+take_early(struct uring *u, unsigned int events, unsigned int max)
+{
+	while (u->nr_early && events < max)
+		u->done[events++] = u->early[--u->nr_early];
+	return events;
 }
 
 int uring_getevents(struct uring *u, struct engine_job *j,
@@ -277,16 +296,19 @@ int uring_getevents(struct uring *u, struct engine_job *j,
 	int err;
 
 	if (u->nr_prepared)
-		uring_submit(u, j, td, missing(u, 0, min));
+		uring_submit(u, j, td,
+			     u->nr_early ? 0 : missing(u, 0, min));
 	else if (!min && IO_URING_READ_ONCE(*u->ring.sq.kflags) &
 			 IORING_SQ_TASKRUN)
 		io_uring_get_events(&u->ring);
 
 	for (;;) {
-		events = reap(u, j, events, max);
+		if (fio_unlikely(u->nr_early))
+			events = take_early(u, events, max);
+		events = reap(u, j, u->done, events, max);
 		if (events >= min)
 			break;
-		err = enter(u, missing(u, events, min));
+		err = enter(u, j, missing(u, events, min));
 		if (err)
 			return -err;
 	}

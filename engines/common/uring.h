@@ -23,10 +23,10 @@ struct uring {
 	bool pairs;		/* a write is two requests, see uring_queue() */
 	struct io_u **prepared;	/* queued and not submitted, in ring order */
 	unsigned int nr_prepared;
-	struct io_u **failed;	/* could not be submitted */
-	unsigned int nr_failed;
+	struct io_u **early;	/* complete, before fio asked */
+	unsigned int nr_early;
 	struct io_u **done;	/* what ->event() hands to fio */
-	unsigned int starved;	/* failures to submit since the last success */
+	unsigned int starved;	/* waits for memory, since it was there last */
 };
 
 /*
