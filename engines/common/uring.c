@@ -127,17 +127,22 @@ take_of_pair(struct engine_job *j, struct io_u *io_u, bool first, int res)
 	bool second = io_u->engine_data;
 
 	if (first) {
-		engine_complete(j, io_u, res);
+		if (!second)
+			engine_complete(j, io_u, res);
 	} else if (!second) {
 		/* The kernel took the two apart: it flushed too early. */
 		engine_failed(j, io_u, ECANCELED);
 	} else if (!io_u->error && !io_u->resid) {
 		/* Else it was cancelled: the transfer failed or was short. */
 		j->flush_calls++;
-		if (res < 0)
+		if (res < 0) {
+			/* Not a write that completed without error. */
+			j->writes--;
+			j->write_bytes -= io_u->xfer_buflen;
 			engine_failed(j, io_u, -res);
-		else
+		} else {
 			j->durable_writes++;
+		}
 	}
 	io_u->engine_data = io_u;
 	return second;
