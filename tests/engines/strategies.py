@@ -3,9 +3,23 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+RWF_DONTCACHE = 0x80
+
+
+def takes_dontcache(path: Path | str) -> bool:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.preadv(fd, [bytearray(1)], 1 << 62, RWF_DONTCACHE)
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+    return True
 
 
 @dataclass(frozen=True)
@@ -67,4 +81,11 @@ STRATEGIES = [
     Strategy("dm-linear-flush", "kernel", "pwrite64"),
     Strategy("dm-linear-flush", "per-target", "pwrite64", flushes=4, lines=4),
     Strategy("dm-linear-flush", "per-device", "pwrite64", lines=4),
+    Strategy("dm-linear-flush", "per-device", "pwrite64", lines=4, options=(("coalesce", "1"),)),
 ]
+
+ENGINES = sorted({strategy.engine for strategy in STRATEGIES})
+
+
+def of_engine(engine: str) -> list[Strategy]:
+    return [strategy for strategy in STRATEGIES if strategy.engine == engine]

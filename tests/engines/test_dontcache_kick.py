@@ -14,30 +14,19 @@ from pathlib import Path
 import pytest
 
 from conftest import ENGINES, sanitizer_environment
+from strategies import takes_dontcache
 
 STRATEGIES = ["buffered", "dontcache", "inline", "kick", "direct"]
 SUBMITS = ["pwritev2", "io_uring"]
 DROPPING = ["dontcache", "inline", "kick"]
 
 ENGINE = "dontcache-kick"
-RWF_DONTCACHE = 0x80
 BLOCK = 64 << 10
 WRITES = 256
 
 
 def workload(**more):
     return {"rw": "write", "bs": BLOCK, "size": WRITES * BLOCK, **more}
-
-
-def takes_dontcache(path: Path | str) -> bool:
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.preadv(fd, [bytearray(1)], 1 << 62, RWF_DONTCACHE)
-    except OSError:
-        return False
-    finally:
-        os.close(fd)
-    return True
 
 
 def need_strategy(strategy: str, path: Path | str) -> None:

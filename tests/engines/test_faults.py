@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from strategies import STRATEGIES, Strategy
+from strategies import ENGINES, Strategy, of_engine
 
 N = 12
 BLOCK = 4096
@@ -25,8 +25,8 @@ ERRORS = ["EIO", "ENOSPC", "EAGAIN"]
 class Case:
     """A job in which one call fails, and what has to come of it."""
 
-    name: str
-    fault: str  # without its file, which has the name of the case
+    what: str
+    fault: str  # without its file, which has the name of the job
     error: int = 0  # of the job; 0: it carries on
     writes: int = N  # completed, without the rest of a short one
     reads: int = 0
@@ -35,10 +35,6 @@ class Case:
     flush_calls: int | None = None
     lost: int = 0  # bytes that fio does not ask for again
     options: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def rule(self) -> str:
-        return f"{self.fault},file={self.name}"
 
 
 def transfer_cases(strategy: Strategy, call: str) -> Iterator[Case]:
@@ -89,8 +85,7 @@ def flush_cases(strategy: Strategy) -> Iterator[Case]:
 def cases(strategy: Strategy) -> Iterator[Case]:
     yield from transfer_cases(strategy, "write")
     yield from transfer_cases(strategy, "read")
-    if strategy.flush != "IORING_OP_FSYNC":
-        yield from flush_cases(strategy)
+    yield from flush_cases(strategy)
     if not strategy.lines:
         yield Case("open-EMFILE", "call=open,error=EMFILE", errno.EMFILE, writes=0)
         yield Case("close-EIO", "call=close,error=EIO", errno.EIO)
@@ -123,33 +118,154 @@ def check(case: Case, strategy: Strategy, job: dict[str, Any], counter: dict[str
 
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES, ids=str)
-def test_every_call_fails_once(shimmed, mount, strategy):
-    folder = mount("xfs", "512M")
-    every = list(cases(strategy))
+@pytest.mark.parametrize("engine", ENGINES)
+def test_every_call_fails_once(shimmed, disk_for, engine):
+    folder = disk_for(engine)
+    every = {f"{strategy}.{case.what}": (strategy, case) for strategy in of_engine(engine) for case in cases(strategy)}
     result, seen = shimmed(
-        strategy.engine,
-        faults=[case.rule for case in every],
+        engine,
+        faults=[f"{case.fault},file={name}" for name, (_, case) in every.items()],
         ring=0,
         rw="write",
         bs=BLOCK,
-        jobs=[{"name": case.name, **strategy.job(folder / case.name, N * BLOCK), **case.options} for case in every],
+        jobs=[
+            {"name": name, **strategy.job(folder / name, N * BLOCK), **case.options}
+            for name, (strategy, case) in every.items()
+        ],
     )
-    # fio counts the jobs that failed.
-    assert result.exit_status == sum(job["error"] != 0 for job in result.json["jobs"]) > 0
-    assert {file for _, _, file in seen.faults} == {case.name for case in every}
-    functions = {function for call, function, _ in seen.faults if call == "write"}
-    assert functions == {strategy.write}
+    # fio's is how many jobs failed, and the shell's has a byte for it.
+    assert result.exit_status == sum(case.error != 0 for _, case in every.values()) % 256
+    assert {file for _, _, file in seen.faults} == every.keys()
+    written_by = {(file.split(".")[0], function) for call, function, file in seen.faults if call == "write"}
+    assert written_by == {(str(strategy), strategy.write) for strategy in of_engine(engine)}
     counters = {counter["job"]: counter for counter in result.counters}
     jobs = {job["jobname"]: job for job in result.json["jobs"]}
+    assert counters.keys() == jobs.keys() == every.keys()
     wrong = {}
-    for case in every:
+    for name, (strategy, case) in every.items():
         try:
-            check(case, strategy, jobs[case.name], counters[case.name])
+            check(case, strategy, jobs[name], counters[name])
         except AssertionError as error:
-            wrong[case.name] = str(error)
-        assert jobs.keys() == counters.keys()
-        told = [line for line in result.stderr.splitlines() if f"/{case.name}:" in line]
+            wrong[name] = str(error)
+        told = [line for line in result.stderr.splitlines() if f"/{name}:" in line]
         if len(told) > 1:
-            wrong[f"{case.name} storm"] = "\n".join(told)
+            wrong[f"{name} storm"] = "\n".join(told)
     assert not wrong, "\n".join(f"{name}: {text}" for name, text in wrong.items())
+
+
+# ---- init that fails half-way ------------------------------------------------
+
+
+def init_faults(strategy: Strategy) -> list[tuple[str, str]]:
+    """(fault, what fio or the engine says of it), for a job each."""
+    faults = [(f"call=alloc,nth={nth},error=ENOMEM", "") for nth in range(1, 9)]
+    if strategy.ring:
+        faults += [
+            ("call=ring,error=EPERM", "needs io_uring, which is not allowed here (Operation not permitted)"),
+            ("call=ring,error=ENOSYS", "needs io_uring, which is not allowed here (Function not implemented)"),
+            ("call=ring,error=ENOMEM", "io_uring with iodepth=1: Cannot allocate memory"),
+        ]
+    if strategy.name == "kick":
+        faults += [("call=thread,error=EAGAIN", "")]
+    if strategy.name == "per-target":
+        text = "the threads for concurrent flushes can't be made: Resource temporarily unavailable"
+        faults += [(f"call=thread,nth={nth},error=EAGAIN", text) for nth in range(1, strategy.flushes)]
+    return faults
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_init_fails_half_way(shimmed, disk_for, engine):
+    """The job of each fault fails and says so once; one without runs."""
+    folder = disk_for(engine)
+    every = [(strategy, *fault) for strategy in of_engine(engine) for fault in [*init_faults(strategy), ("", "")]]
+    names = [f"job-{number}" for number in range(1, len(every) + 1)]
+    result, seen = shimmed(
+        engine,
+        faults=[f"{fault},file={name}" for (_, fault, _), name in zip(every, names) if fault],
+        ring=0,
+        rw="write",
+        bs=BLOCK,
+        jobs=[{"name": name, **strategy.job(folder / name, N * BLOCK)} for (strategy, _, _), name in zip(every, names)],
+    )
+    hit = {file for _, _, file in seen.faults}
+    failed = {job["jobname"] for job in result.json["jobs"] if job["error"]}
+    assert result.exit_status == len(failed) % 256
+    counters = {counter["job"]: counter for counter in result.counters}
+    wrong = []
+    for (strategy, fault, text), name in zip(every, names):
+        told = [line for line in result.stderr.splitlines() if f"job {name}:" in line]
+        if text and (name not in failed or text not in told[0]) or len(told) > 1:
+            wrong.append((strategy, fault, told))
+        # The C library can do without a buffer for a file.
+        may_do_without = strategy.lines and fault.startswith("call=alloc")
+        if name in failed and name not in hit or name in hit - failed and not may_do_without:
+            wrong.append((strategy, fault, name in hit, name in failed))
+        if name in failed:
+            assert counters.get(name, {"writes": 0})["writes"] == 0
+        else:
+            assert counters[name]["writes"] == N
+    assert wrong == []
+    # The first two of every strategy at least.
+    assert sum(name in hit for (_, fault, _), name in zip(every, names) if "alloc" in fault) >= 2 * len(of_engine(engine))
+
+
+# ---- io_uring under load -----------------------------------------------------
+
+WRITES = 256
+UNDER_LOAD = [
+    {"name": "one"},
+    {"name": "seven", "iodepth": 7},
+    {"name": "deep", "iodepth": 128},
+    {"name": "batch", "iodepth": 32, "iodepth_batch": 8, "iodepth_low": 4},
+    {"name": "reap", "iodepth": 32, "iodepth_batch_complete_min": 1, "iodepth_batch_complete_max": 32},
+    {"name": "poll", "iodepth": 32, "iodepth_batch_complete_min": 0},
+    {"name": "mixed", "iodepth": 16, "rw": "randrw"},
+    {"name": "synced", "iodepth": 16, "fdatasync": 8},
+]
+VERIFIED = {"verify": "crc32c", "verify_fatal": 1}
+SHORT = {"name": "short", "iodepth": 16, "buffer_pattern": "0xa5"}
+TIMED = {"name": "timed", "iodepth": 32, "time_based": True, "runtime": "1s"}
+FAILS = {"name": "fails", "iodepth": 32}
+
+
+@pytest.mark.parametrize("engine", ["dontcache-kick", "fua-dsync"])
+def test_completions_in_any_order(shimmed, disk_for, engine):
+    """Late, refused, interrupted, short: each I/O completes once, with its data."""
+    folder = disk_for(engine)
+    strategies = [strategy for strategy in of_engine(engine) if strategy.ring]
+    jobs = [
+        {**strategy.job(folder / f"{strategy}.{job['name']}", WRITES * BLOCK), **job, "name": f"{strategy}.{job['name']}"}
+        for strategy in strategies
+        for job in [*({**job, **VERIFIED} for job in UNDER_LOAD), SHORT, TIMED, FAILS]
+    ]
+    faults = {"fails": "call=write,nth=100,error=EIO", "short": "call=write,nth=9,times=40,short=1024"}
+    result, seen = shimmed(
+        engine,
+        # Of a job that fails, an I/O that fio has put back holds its file.
+        may_stay_open=True,
+        ring=3,
+        faults=[f"{fault},file={strategy}.{name}" for strategy in strategies for name, fault in faults.items()],
+        rw="randwrite",
+        bs=BLOCK,
+        jobs=jobs,
+    )
+    errors = {job["jobname"]: job["error"] for job in result.json["jobs"] if job["error"]}
+    assert errors == {f"{strategy}.fails": errno.EIO for strategy in strategies}
+    assert result.exit_status == len(strategies)
+    counters = {counter["job"]: counter for counter in result.counters}
+    assert counters.keys() == {job["name"] for job in jobs}
+    for strategy in strategies:
+        for job in UNDER_LOAD:
+            counter = counters[f"{strategy}.{job['name']}"]
+            assert counter["read_bytes"] == WRITES * BLOCK
+            assert counter["write_bytes"] == WRITES * BLOCK or job["name"] == "mixed"
+        # When fio has issued all it does not ask for the rest of a short one.
+        name = f"{strategy}.short"
+        written = (folder / name).read_bytes().count(b"\xa5")
+        assert WRITES * BLOCK * 3 // 4 < written == counters[name]["write_bytes"]
+        assert counters[f"{strategy}.fails"]["write_bytes"] < WRITES * BLOCK
+        assert counters[f"{strategy}.timed"]["write_bytes"] > 0
+    assert seen.ring["submitted"] == seen.ring["reaped"] > 2 * WRITES * len(UNDER_LOAD) * len(strategies)
+    # The ring did what it is for.
+    assert min(seen.ring[what] for what in ("refused", "reordered")) > 100
+    assert result.stderr.count("io_u error") == len(strategies)

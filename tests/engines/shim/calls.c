@@ -162,7 +162,7 @@ static bool may_allocate(const void *engine, const char *function)
 	if (!engine)
 		return true;
 	shim_count(function);
-	return !shim_fault("alloc", function, "", NULL);
+	return !shim_fault("alloc", function, shim_job(), NULL);
 }
 
 static void *allocated(void *p, const void *engine)
@@ -418,12 +418,36 @@ int pthread_create(pthread_t *restrict thread,
 
 	if (engine) {
 		shim_count("pthread_create");
-		if (shim_fault("thread", "pthread_create", "", NULL))
+		if (shim_fault("thread", "pthread_create", shim_job(), NULL))
 			return errno;
 	}
 	ret = NEXT(pthread_create)(thread, attr, run, data);
 	threads += engine && !ret;
 	return ret;
+}
+
+/* fio forks the processes of its jobs one after the other. */
+static unsigned int forked;
+static char job[16];
+
+const char *shim_job(void)
+{
+	return job;
+}
+
+pid_t fork(void)
+{
+	pid_t pid = NEXT(fork)();
+
+	forked++;
+	if (!pid) {
+		/* What jobs that are threads have taken is not this one's. */
+		memset(taken, 0, sizeof(taken));
+		threads = 0;
+		unlock();
+		snprintf(job, sizeof(job), "job-%u", forked);
+	}
+	return pid;
 }
 
 int pthread_join(pthread_t thread, void **result)

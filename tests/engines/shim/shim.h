@@ -11,7 +11,8 @@
  *                                by ",":
  *       call=    write, read, flush, sync_file_range, fadvise, open, close,
  *                alloc, thread or ring
- *       file=    the last part of the file's name; without it any
+ *       file=    the last part of the file's name, or for the last three
+ *                job-N in the Nth process that fio forked; without it any
  *       nth=     the first of these calls that fails; 1 without it
  *       times=   how many fail from there on; 1 without it
  *       error=   errno, by name
@@ -47,6 +48,9 @@ bool shim_is_engine(const void *caller);
 
 /* One line of the log. */
 void shim_log(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+/* What stands for a file in the rules for calls that are about none. */
+const char *shim_job(void);
 
 /* Count a call of @function. */
 void shim_count(const char *function);
