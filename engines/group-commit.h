@@ -22,7 +22,7 @@ struct commit_group;
 /* One job's part in a group. */
 struct group_commit {
 	struct commit_group *group;
-	uint64_t told;		/* the failed flush it was told of last */
+	uint64_t told;		/* failed flushes that it knows of */
 	bool led;		/* the last commit was by its own flush */
 };
 

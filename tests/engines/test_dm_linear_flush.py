@@ -595,12 +595,11 @@ def test_jobs_share_flushes(run_fio, files, table, shim, tmp_path, strategy, thr
     syncs, calls, shared = sums(result, "syncs", "flush_calls", "flushes_shared")
     assert syncs == 16 * (WRITES // 4 - 1)
     assert calls + shared == syncs * (1 if strategy == "kernel" else flushes_of_a_sync(strategy, 49, 2))
-    # All that wait are answered by the next one.
-    assert calls * 2 <= shared
+    assert shared > 0
 
 
 def test_jobs_of_different_tables_share_a_device(run_fio, files, table, shim, tmp_path):
-    """No device is ever flushed by two of them at a time, be they processes or threads."""
+    """No device is ever flushed by three of them at a time, be they processes or threads."""
     preload = shim(
         "#include <fcntl.h>\n"
         "#include <stdio.h>\n"
@@ -610,10 +609,15 @@ def test_jobs_of_different_tables_share_a_device(run_fio, files, table, shim, tm
         "{\n"
         "	struct stat st;\n"
         "	char busy[32];\n"
+        "	int i, file = -1;\n"
         "	fstat(fd, &st);\n"
-        "	sprintf(busy, \"busy-%lu\", (unsigned long)st.st_ino);\n"
-        "	if (open(busy, O_CREAT | O_EXCL, 0600) < 0)\n"
-        "		creat(\"two-at-a-time\", 0600);\n"
+        "	for (i = 0; i < 2 && file < 0; i++) {\n"
+        "		sprintf(busy, \"busy-%lu-%d\", (unsigned long)st.st_ino, i);\n"
+        "		file = open(busy, O_CREAT | O_EXCL, 0600);\n"
+        "	}\n"
+        "	if (file < 0)\n"
+        "		creat(\"three-at-a-time\", 0600);\n"
+        "	close(file);\n"
         "	usleep(1000);\n"
         "	unlink(busy);\n"
         "	return 0;\n"
@@ -631,10 +635,10 @@ def test_jobs_of_different_tables_share_a_device(run_fio, files, table, shim, tm
     assert syncs == 8 * (WRITES - 1)
     assert calls + shared == syncs // 2 * (1 + 2)
     assert shared > 0
-    assert not (tmp_path / "two-at-a-time").exists()
+    assert not (tmp_path / "three-at-a-time").exists()
     # Without coalesce=1 they do.
     assert run_fio(ENGINE, **options).exit_status == 0
-    assert (tmp_path / "two-at-a-time").exists()
+    assert (tmp_path / "three-at-a-time").exists()
 
 
 @pytest.mark.parametrize("coalesce", [0, 1])
@@ -666,8 +670,8 @@ def test_the_device_executes_the_flushes_that_are_made(run_fio, loop_device, exe
     assert run["result"].exit_status == 0, run["result"].stderr
     syncs, calls, shared = sums(run["result"], "syncs", "flush_calls", "flushes_shared")
     assert syncs == calls + shared == 8 * (WRITES - 1)
-    # One at a time, so the kernel merges none.
-    assert done["flushes"] == calls
+    # Two at a time, which the kernel may merge.
+    assert calls // 2 <= done["flushes"] <= calls
 
 
 @pytest.mark.parametrize("strategy", ["kernel", *BY_TABLE])

@@ -11,14 +11,15 @@
  *     nothing is reported if no flush ever failed,
  *   - every job that is not killed comes to its end.
  *
- * KILL: one job is killed at any step, or none. Without it there is no time
- * limit, so that a lost wake-up is a deadlock; with it, one a job must do.
+ * KILL=1, KILL=2: so many jobs are killed, each at any step. Without it there
+ * is no time limit, so that a lost wake-up is a deadlock; with it, one a job
+ * must do.
  * FAIL: one flush fails, or none: pages can't be written back and are lost, or
  * the device refuses the flush.
  *
  * Mistakes that tests/CMakeLists.txt has found by it: BEGUN, READ_EARLY,
- * COUNT_LATE, DONE_EARLY, WAITERS_ONLY, NO_WAKE, SILENT_LOOK, SEQ_LATE,
- * SEQ_BEFORE_UNLOCK, NOT_ROBUST, NO_TIME_LIMIT.
+ * COUNT_LATE, DONE_EARLY, WAITERS_ONLY, NO_WAKE, SEQ_LATE, SEQ_BEFORE_UNLOCK,
+ * NOT_ROBUST, NO_TIME_LIMIT.
  */
 #ifndef JOBS
 #define JOBS	3
@@ -27,24 +28,27 @@
 #define ROUNDS	2
 #endif
 #define NOBODY	JOBS
+#define LEADERS	2
 
 /*
  * The group. Numbers of flushes are counted from the last one done, so that
  * states which differ in the past alone are one. For the same reason there is
- * neither seq nor the number of the last failed flush, but whether they have
- * changed since a job took note of them.
+ * neither seq nor the count of failed flushes, but whether they have changed
+ * since a job took note of them.
  */
 byte begun, done;
 byte want[JOBS];
+byte number[JOBS];		/* of the flush that a job leads */
 bool failed[JOBS];
 bool changed[JOBS];
-byte leader = NOBODY;		/* who holds the mutex */
+byte leader[LEADERS] = NOBODY;	/* who holds each mutex */
 
 /* The kernel's. */
 bool asleep[JOBS];		/* in FUTEX_WAIT */
 bool killed[JOBS];
-mtype = { DIRTY, IN_DEVICE, FLUSHING, DURABLE, LOST };
+mtype = { DIRTY, IN_DEVICE, DURABLE, LOST };
 mtype data[JOBS];		/* where the last write of each job is */
+bool flushing[LEADERS * JOBS];	/* whose, by which leader's flush */
 bool lost_pages;		/* errseq_t of the page cache, */
 bool reported[JOBS];		/* and how much of it each descriptor told */
 
@@ -62,9 +66,9 @@ bool may_fail;
 #define TIME_LIMIT	false
 #endif
 #ifdef NOT_ROBUST
-#define FREE	(leader == NOBODY)
+#define FREE(l)	(leader[l] == NOBODY)
 #else
-#define FREE	(leader == NOBODY || killed[leader])
+#define FREE(l)	(leader[l] == NOBODY || killed[leader[l]])
 #endif
 
 #define for_all_jobs	i = 0; do :: i < JOBS ->
@@ -79,37 +83,37 @@ inline begin_flush(dirty_go_to)
 	d_step {
 		for_all_jobs
 			if
-			:: data[i] == DIRTY && dirty_go_to == LOST ->
-				data[i] = LOST;
-				may_fail = false;
-				lost_pages = true;
-				failures = true
-			:: data[i] == DIRTY && dirty_go_to != LOST ->
-				data[i] = FLUSHING
-			:: data[i] == IN_DEVICE -> data[i] = FLUSHING
+			:: data[i] == DIRTY ->
+				data[i] = dirty_go_to;
+				if
+				:: dirty_go_to == LOST ->
+					lost_pages = true;
+					failures = true
+				:: else
+				fi
 			:: else
 			fi;
+			flushing[l * JOBS + i] = (data[i] == IN_DEVICE);
 		end_for_all
 	}
 }
 
 /* It has done so, or not. The call tells also of pages that were lost. */
-inline end_flush(to)
+inline end_flush(well)
 {
 	d_step {
 		for_all_jobs
 			if
-			:: data[i] == FLUSHING -> data[i] = to
+			:: flushing[l * JOBS + i] && well -> data[i] = DURABLE
 			:: else
 			fi;
+			flushing[l * JOBS + i] = false;
 		end_for_all;
 		if
-		:: to == IN_DEVICE ->
-			may_fail = false;
+		:: well -> error = (reported[me] != lost_pages)
+		:: else ->
 			failures = true;
 			error = true
-		:: else ->
-			error = (reported[me] != lost_pages)
 		fi;
 		reported[me] = lost_pages
 	}
@@ -120,28 +124,29 @@ inline count_from_done()
 	begun = begun - done;
 	for_all_jobs
 		want[i] = (want[i] > done -> want[i] - done : 0);
-		end_for_all;
+		number[i] = (number[i] > done -> number[i] - done : 0);
+	end_for_all;
 	done = 0
 }
 
 inline flush()
 {
 #ifndef COUNT_LATE
-	d_step { begun++; number = begun };
+	d_step { begun++; number[me] = begun };
 #endif
 #ifdef DONE_EARLY
-	done = number;
+	done = number[me];
 #endif
 	if
-	:: begin_flush(FLUSHING)
-	:: may_fail -> begin_flush(LOST)
+	:: begin_flush(IN_DEVICE)
+	:: atomic { may_fail -> may_fail = false; begin_flush(LOST) }
 	fi;
 #ifdef COUNT_LATE
-	d_step { begun++; number = begun };
+	d_step { begun++; number[me] = begun };
 #endif
 	if
-	:: end_flush(DURABLE)
-	:: may_fail -> end_flush(IN_DEVICE)
+	:: end_flush(true)
+	:: atomic { may_fail -> may_fail = false; end_flush(false) }
 	fi;
 	if
 	:: error ->
@@ -149,7 +154,7 @@ inline flush()
 			for_all_jobs
 #ifdef WAITERS_ONLY
 				failed[i] = failed[i] ||
-					(want[i] && want[i] <= number);
+					(want[i] && want[i] <= number[me]);
 #else
 				failed[i] = true;
 #endif
@@ -159,8 +164,8 @@ inline flush()
 	:: else
 	fi;
 	d_step {
-		done = number;
-		number = 0;
+		done = number[me];
+		number[me] = 0;
 		count_from_done()
 	}
 }
@@ -174,9 +179,9 @@ inline unlock_and_wake()
 {
 #ifdef SEQ_BEFORE_UNLOCK
 	change_seq();
-	leader = NOBODY;
+	leader[l] = NOBODY;
 #else
-	leader = NOBODY;
+	leader[l] = NOBODY;
 	change_seq();
 #endif
 #ifndef NO_WAKE
@@ -187,16 +192,10 @@ inline unlock_and_wake()
 inline lead()
 {
 	if
-	:: done < want[me] ->
-		flush();
-		unlock_and_wake()
-	:: else ->
-#ifdef SILENT_LOOK
-		leader = NOBODY
-#else
-		unlock_and_wake()
-#endif
-	fi
+	:: done < want[me] -> flush()
+	:: else
+	fi;
+	unlock_and_wake()
 }
 
 inline wait()
@@ -214,7 +213,7 @@ inline wait()
 
 proctype job(byte me)
 {
-	byte round, number;
+	byte round, l;
 	bool error, limited;
 
 	{
@@ -223,7 +222,12 @@ proctype job(byte me)
 #ifdef READ_EARLY
 			want[me] = begun + 1;
 #endif
-			d_step { data[me] = DIRTY; round++ };
+			d_step {
+				data[me] = DIRTY;
+				flushing[me] = false;
+				flushing[JOBS + me] = false;
+				round++
+			};
 #ifndef READ_EARLY
 #ifdef BEGUN
 			want[me] = begun;
@@ -241,7 +245,13 @@ proctype job(byte me)
 				:: else
 				fi;
 				if
-				:: atomic { FREE -> leader = me };
+				:: atomic { FREE(0) -> leader[0] = me; l = 0 };
+					lead()
+				:: atomic {
+						!FREE(0) && FREE(1) ->
+						leader[1] = me;
+						l = 1
+					};
 					lead()
 				:: else ->
 #ifdef SEQ_LATE
@@ -271,11 +281,14 @@ proctype job(byte me)
 #ifdef KILL
 /*
  * At any time, and after its end it matters no more. Jobs differ in nothing, so
- * the first stands for all.
+ * the first ones stand for any.
  */
 active proctype killer()
 {
-	killed[0] = true
+	killed[0] = true;
+#if KILL > 1
+	killed[1] = true
+#endif
 }
 #endif
 
