@@ -19,6 +19,10 @@
  *   fua-flush    as fua, then a linked fdatasync: the redundant flush, on
  *                every kernel
  *   write-flush  pwrite(2) on O_DIRECT, then fdatasync(2)
+ *   nvme-fua     NVMe Write with the FUA bit by /dev/ngXnY (io_uring command):
+ *                what the drive takes without the block layer
+ *   scsi-fua     SCSI WRITE with the FUA bit by /dev/sgN or /dev/sdX (SG_IO):
+ *                the same
  *   none         io_uring write on O_DIRECT: an upper bound, NOT durable
  */
 #include <errno.h>
@@ -28,6 +32,7 @@
 
 #include "common/engine.h"
 #include "common/uring.h"
+#include "passthrough.h"
 
 enum strategy {
 	DSYNC = 1,
@@ -35,6 +40,8 @@ enum strategy {
 	FUA,
 	FUA_FLUSH,
 	WRITE_FLUSH,
+	NVME_FUA,
+	SCSI_FUA,
 	NONE,
 };
 
@@ -45,14 +52,21 @@ static const struct {
 	bool async, pairs;	/* by io_uring; with a flush behind a write */
 	int rw_flags;
 	bool durable;		/* every write that completes is */
+	enum passthrough_kind passthrough;
 } strategies[] = {
-	[DSYNC]		  = { "dsync", O_DSYNC, false, false, 0, true },
-	[RWF_DSYNC_WRITE] = { "rwf-dsync", 0, false, false, RWF_DSYNC,
+	[DSYNC]		  = { "dsync", O_DIRECT | O_DSYNC, false, false, 0,
 			    true },
-	[FUA]		  = { "fua", 0, true, false, RWF_DSYNC, true },
-	[FUA_FLUSH]	  = { "fua-flush", 0, true, true, RWF_DSYNC, false },
-	[WRITE_FLUSH]	  = { "write-flush", 0, false, false, 0, true },
-	[NONE]		  = { "none", 0, true, false, 0, false },
+	[RWF_DSYNC_WRITE] = { "rwf-dsync", O_DIRECT, false, false, RWF_DSYNC,
+			    true },
+	[FUA]		  = { "fua", O_DIRECT, true, false, RWF_DSYNC, true },
+	[FUA_FLUSH]	  = { "fua-flush", O_DIRECT, true, true, RWF_DSYNC,
+			    false },
+	[WRITE_FLUSH]	  = { "write-flush", O_DIRECT, false, false, 0, true },
+	[NVME_FUA]	  = { "nvme-fua", 0, true, false, 0, true,
+			    PASSTHROUGH_NVME },
+	[SCSI_FUA]	  = { "scsi-fua", 0, false, false, 0, true,
+			    PASSTHROUGH_SCSI },
+	[NONE]		  = { "none", O_DIRECT, true, false, 0, false },
 };
 
 struct fua_options {
@@ -80,6 +94,10 @@ static struct fio_option options[] = {
 			  .help = "as fua, then a linked fdatasync: the redundant flush on every kernel" },
 			{ .ival = "write-flush", .oval = WRITE_FLUSH,
 			  .help = "pwrite(2) on O_DIRECT, then fdatasync(2): devices without FUA" },
+			{ .ival = "nvme-fua", .oval = NVME_FUA,
+			  .help = "NVMe Write with the FUA bit by /dev/ngXnY, any iodepth: the drive without the block layer" },
+			{ .ival = "scsi-fua", .oval = SCSI_FUA,
+			  .help = "SCSI WRITE with the FUA bit by /dev/sgN or /dev/sdX: the drive without the block layer" },
 			{ .ival = "none", .oval = NONE,
 			  .help = "io_uring write on O_DIRECT, any iodepth: an upper bound, NOT durable" },
 		},
@@ -95,7 +113,10 @@ struct fua_job {
 	enum strategy strategy;
 	int rw_flags;		/* of a write */
 	bool async;
+	/* In this order one comparison tells them apart. */
+	enum { BY_COMMAND = -1, BY_RING, BY_CALL } way;
 	struct uring uring;	/* if async */
+	struct passthrough passthrough;
 };
 
 static struct ioengine_ops fua_dsync;
@@ -112,8 +133,11 @@ static int fua_init(struct thread_data *td)
 	if (!fj)
 		return 1;
 	fj->strategy = o->strategy;
+	fj->uring.ring.ring_fd = -1;	/* not there yet */
 	fj->rw_flags = strategies[o->strategy].rw_flags;
 	fj->async = strategies[o->strategy].async;
+	fj->way = strategies[o->strategy].passthrough ? BY_COMMAND :
+		  fj->async ? BY_RING : BY_CALL;
 
 	ret = engine_job_init(&fj->job, td, &fua_dsync,
 			      strategies[o->strategy].name, o->counters,
@@ -121,14 +145,17 @@ static int fua_init(struct thread_data *td)
 	if (ret)
 		goto free;
 
-	if (fj->async) {
+	if (fj->way == BY_COMMAND)
+		ret = passthrough_init(&fj->passthrough,
+				       strategies[o->strategy].passthrough,
+				       &fj->job, &fj->uring, td);
+	else if (fj->way == BY_RING)
 		ret = uring_init(&fj->uring, &fj->job, td,
 				 strategies[o->strategy].pairs, 0);
-		if (ret)
-			goto uring;
-	} else {
+	if (ret)
+		goto uring;
+	if (!fj->async)
 		engine_set_flags(td, FIO_SYNCIO);
-	}
 
 	td->io_ops_data = fj;
 	return 0;
@@ -167,8 +194,21 @@ static int fua_open_file(struct thread_data *td, struct fio_file *f)
 	/* Before ->init(): fio asks a device for its size. */
 	if (!fj)
 		return engine_open_file(NULL, td, f, 0);
-	return engine_open_file(&fj->job, td, f, O_DIRECT |
+	return engine_open_file(&fj->job, td, f,
 				strategies[fj->strategy].open_flags);
+}
+
+/* The first hook that fio calls, or with create_serialize=0 after ->init(). */
+static int fua_get_file_size(struct thread_data *td, struct fio_file *f)
+{
+	const struct fua_options *o = td->eo;
+
+	if (engine_check_layout(td, &fua_dsync))
+		return 1;
+	if (!strategies[o->strategy].passthrough)
+		return generic_get_file_size(td, f);
+	return passthrough_get_file_size(strategies[o->strategy].passthrough,
+					 &fua_dsync, td, f);
 }
 
 /* One write by system calls. Returns bytes or -errno. */
@@ -225,8 +265,10 @@ static enum fio_q_status fua_queue(struct thread_data *td, struct io_u *io_u)
 
 	fio_ro_check(td, io_u);
 
-	if (!fj->async)
+	if (fj->way > BY_RING)
 		return queue_sync(td, io_u, fj);
+	if (fj->way < BY_RING)
+		return passthrough_queue(td, io_u, &fj->passthrough);
 	if (ddir_rw(io_u->ddir))
 		return uring_queue(&fj->uring, io_u, io_u->ddir == DDIR_WRITE ?
 				   fj->rw_flags : 0);
@@ -270,7 +312,7 @@ static struct ioengine_ops fua_dsync = {
 	.event			= fua_event,
 	.open_file		= fua_open_file,
 	.close_file		= engine_close_file,
-	.get_file_size		= generic_get_file_size,
+	.get_file_size		= fua_get_file_size,
 	.options		= options,
 	.option_struct_size	= sizeof(struct fua_options),
 };

@@ -39,6 +39,7 @@ static const struct offset offsets[] = {
 	OFFSET("rw",			td_ddir),
 	OFFSET("iodepth",		iodepth),
 	OFFSET("size",			size),
+	OFFSET("bsrange",		min_bs),
 	OFFSET("nrfiles",		nr_files),
 	OFFSET("direct",		odirect),
 	OFFSET("invalidate",		invalidate_cache),

@@ -15,6 +15,9 @@
 
 #include "engine.h"
 
+/* What the result of a driver's command means: bytes or -errno. */
+typedef ssize_t uring_result(void *data, const struct io_u *io_u, int res);
+
 struct uring {
 	struct io_uring ring;
 	unsigned int depth;	/* io_us of the job */
@@ -27,6 +30,8 @@ struct uring {
 	unsigned int nr_early;
 	struct io_u **done;	/* what ->event() hands to fio */
 	unsigned int starved;	/* waits for memory, since it was there last */
+	uring_result *result;	/* of commands, set after uring_init() */
+	void *data;		/* for it */
 };
 
 /*
