@@ -2,22 +2,28 @@
 /*
  * The kick; see kick.h.
  *
- * Writer and flusher share a ring of ranges. The writer alone moves head, the
- * flusher alone moves tail and done, when the ranges before it are clean. The
- * bit is the flusher's state:
+ * Writer and flusher share a ring of ranges. The writer alone moves head. The
+ * flusher alone moves done, by what is clean; what was given and is not done
+ * is limited, so that the ring never overflows.
  *
  *   writer                              flusher
- *     ring[head++] = range                state = AWAKE
- *     if (exchange(state, ASKED)          take all before head, in steps:
- *                      == ASLEEP)           start writeback of a step,
- *       post(wake)                          wait for the one before, drop it
- *                                         if (state == AWAKE) state = ASLEEP,
- *                                           wait(wake)
+ *     ring[head++] = range                take what is before head
+ *     if (asleep && exchange(asleep,      if there is nothing:
+ *                            false))        asleep = true
+ *       post(wake)                          if (nothing before head ||
+ *                                               !exchange(asleep, false))
+ *                                             wait(wake)
  *
- * A range is in the ring before its kick, and the flusher looks at head after
- * it cleared the bit, so no kick is lost: the range is seen, or the bit is set
- * again. Each post answers one ASLEEP, so neither semaphore ever counts above
- * one.
+ * A range is in the ring before the writer looks at asleep, and the flusher
+ * looks at the ring after it set that. So no kick is lost: the range is seen,
+ * or the flag is. Whoever takes the flag back owes or has the one post, so the
+ * semaphore never counts above one. A writer waits for room in the same way.
+ *
+ * Ranges go in steps, oldest first: writeback of a step is started when it is
+ * full, or when there is none to wait for. The flusher waits for the oldest
+ * when there is no more to start, so that the device always has as much to do
+ * as other writers give it, and lets the writer go on by as much. Small steps
+ * make short waits.
  *
  * A page that is written again while it is in writeback is skipped by
  * SYNC_FILE_RANGE_WRITE alone. Its range is queued again too, and the wait at
@@ -40,11 +46,17 @@
 
 #include "kick.h"
 
-/* Ranges that may be queued: 64 MiB in writes of 4 KiB. A power of two. */
-#define RING_RANGES	16384U
-/* Steps of a full queue. Two are in writeback while the others fill. */
-#define STEPS		4
-#define STEP_RANGES	(RING_RANGES / STEPS)
+/* A write dirties a page at least, and counts as that much. */
+#define MIN_COST	4096U
+
+/*
+ * A job's part of the backlog is this many steps; and so many are in writeback
+ * at once, of all jobs, but two of each. A job alone has all of the backlog in
+ * the device's queue, where its share is by what it has there, of that of other
+ * writers. Were there much more than the device takes, flushers would wait for
+ * their turn to start some, while what they started is done and writers wait.
+ */
+#define STEPS		16U
 
 /*
  * How many flushers a file system has, in all jobs: mapped when the engine is
@@ -56,7 +68,10 @@ static struct share {
 } *shares;
 #define SHARES	256
 
-enum state { ASLEEP, AWAKE, ASKED };
+struct sleeper {
+	_Atomic bool asleep;
+	sem_t wake;
+};
 
 struct kick_file {
 	struct kick_flusher *flusher;
@@ -71,11 +86,11 @@ struct range {
 };
 #define CLOSE	UINT64_MAX
 
+/* Slots of the ring, the first of which hold the ranges, merged. */
 struct step {
-	unsigned int slots;	/* of the ring */
-	uint64_t bytes;		/* of these, before merging */
-	unsigned int nr;
-	struct range ranges[STEP_RANGES];
+	struct range *ranges;
+	unsigned int slots, nr;
+	uint64_t cost;
 };
 
 struct kick_flusher {
@@ -84,28 +99,29 @@ struct kick_flusher {
 	struct share *share;
 	dev_t dev;
 	pthread_t thread;
-	sem_t wake, room;
+	unsigned int mask;	/* slots of the ring - 1 */
 
 	/* the writer's */
-	_Alignas(64) uint64_t given;	/* bytes queued so far */
-	struct kick_stats stats;	/* but for the bytes */
+	_Alignas(64) uint64_t given;	/* cost of all that was queued */
+	uint64_t limit;			/* given may be, without a look */
 	_Atomic unsigned int head;
+	unsigned int closes;		/* of head */
+	struct kick_stats stats;	/* but for the bytes */
 
 	/* both write these */
-	_Alignas(64) _Atomic int state;
-	_Atomic bool waiting;		/* writer, for room */
+	_Alignas(64) struct sleeper writer, flusher;
+	_Atomic uint64_t wanted;	/* of done, by a writer that waits */
 
 	/* the flusher's */
-	_Alignas(64) _Atomic unsigned int tail;
-	_Atomic uint64_t done;		/* bytes clean so far, of given */
+	_Alignas(64) _Atomic uint64_t done;	/* cost clean, of given */
 	_Atomic int error;		/* errno of the first failure */
 	char *failed;			/* the file it was of, set before */
-	unsigned int taken;		/* tail, once this is clean */
+	unsigned int taken;		/* up to head */
 	bool last;
 	uint64_t writeback_bytes, dropped_bytes;
-	struct step steps[2];
+	struct step steps[STEPS + 1];
 
-	struct range ring[RING_RANGES];
+	struct range ring[];
 };
 
 int kick_flush_and_drop(int fd, uint64_t offset, uint64_t bytes)
@@ -122,6 +138,37 @@ int kick_flush_and_drop(int fd, uint64_t offset, uint64_t bytes)
 	offset &= -page;
 	return posix_fadvise(fd, offset, end ? end - offset : 0,
 			     POSIX_FADV_DONTNEED);
+}
+
+static void wait_for_wake(struct sleeper *s)
+{
+	while (sem_wait(&s->wake) < 0)
+		; /* a signal */
+}
+
+/* Sleep until @condition, which the other makes true before it wakes. */
+#define wait_event(sleeper, condition)					\
+	do {								\
+		atomic_store(&(sleeper)->asleep, true);			\
+		if ((condition) &&					\
+		    atomic_exchange(&(sleeper)->asleep, false))		\
+			break;						\
+		wait_for_wake(sleeper);					\
+	} while (!(condition))
+
+/* Returns true if it slept. */
+static inline bool wake(struct sleeper *s)
+{
+	if (!s->asleep || !atomic_exchange(&s->asleep, false))
+		return false;
+	sem_post(&s->wake);
+	return true;
+}
+
+/* Of the backlog, what this job has. */
+static uint64_t part(const struct kick_flusher *f)
+{
+	return f->kick->backlog / f->share->flushers;
 }
 
 /* ---- the flusher ------------------------------------------------------ */
@@ -158,35 +205,46 @@ static void merge(struct step *s)
 	s->nr = last + 1 - s->ranges;
 }
 
-/* Take the oldest ranges before @head, up to a step, into @s. */
-static void take(struct kick_flusher *f, struct step *s, unsigned int head)
+static inline uint64_t cost(uint64_t bytes)
 {
-	uint64_t enough = f->kick->backlog / f->share->flushers / STEPS;
-	struct range *last = NULL, *r;
+	return bytes > MIN_COST ? bytes : MIN_COST;
+}
 
-	do {
-		r = &f->ring[f->taken++ % RING_RANGES];
+/* Take queued ranges into @s. Returns true if it is full. */
+static bool take(struct kick_flusher *f, struct step *s)
+{
+	const uint64_t enough = part(f) / STEPS;
+	unsigned int head = f->head;
+	struct range *last, *r;
+
+	while (f->taken != head) {
+		r = &f->ring[f->taken & f->mask];
+		if (!s->slots)
+			s->ranges = r;
+		else if (s->cost >= enough || r == f->ring)
+			return true;
+		f->taken++;
 		s->slots++;
+		s->cost += cost(r->end - r->start);
 		if (!r->file) {
 			f->last = true;
-			break;
+			continue;
 		}
-		s->bytes += r->end - r->start;
-		if (last && r->file == last->file && r->start == last->end) {
+		last = &s->ranges[s->nr - 1];
+		if (s->nr && r->file == last->file && r->start == last->end)
 			last->end = r->end;
-		} else {
-			last = &s->ranges[s->nr++];
-			*last = *r;
-		}
-	} while (f->taken != head && s->nr < STEP_RANGES && s->bytes < enough);
-	if (s->nr > 1)
-		merge(s);
+		else
+			s->ranges[s->nr++] = *r;
+	}
+	return s->slots && s->cost >= enough;
 }
 
 static void start_writeback(struct kick_flusher *f, struct step *s)
 {
 	struct range *r;
 
+	if (s->nr > 1)
+		merge(s);
 	for (r = s->ranges; r < s->ranges + s->nr && !f->error; r++) {
 		if (r->start == CLOSE)
 			continue;
@@ -221,67 +279,80 @@ static void finish(struct kick_flusher *f, struct step *s)
 			f->dropped_bytes += r->end - r->start;
 	}
 
-	f->tail += s->slots;
-	f->done += s->bytes;
-	s->slots = s->bytes = s->nr = 0;
-	if (atomic_exchange(&f->waiting, false))
-		sem_post(&f->room);
+	f->done += s->cost;
+	if (f->done >= f->wanted)
+		wake(&f->writer);
+	memset(s, 0, sizeof(*s));
 }
 
-/* Write back and drop what is queued until nothing is asked any more. */
+/* Write back and drop all that is queued. */
 static void work(struct kick_flusher *f)
 {
-	struct step *now = &f->steps[0], *before = &f->steps[1], *swap;
-	unsigned int head;
-	int awake;
+	unsigned int first = 0, open = 0;	/* between: in writeback */
+	unsigned int most;
+	struct step *s;
+	bool full;
 
-	do {
-		atomic_store(&f->state, AWAKE);
-		head = f->head;
-		while (f->taken != head) {
-			take(f, now, head);
-			start_writeback(f, now);
-			finish(f, before);
-			swap = before;
-			before = now;
-			now = swap;
+	for (;;) {
+		s = &f->steps[open % (STEPS + 1)];
+		full = take(f, s);
+		most = STEPS / f->share->flushers;
+		if (most < 2)
+			most = 2;
+		if (open - first >= (full ? most : 1)) {
+			finish(f, &f->steps[first++ % (STEPS + 1)]);
+		} else if (s->slots) {
+			start_writeback(f, s);
+			open++;
+		} else {
+			break;
 		}
-		/* While writes go on, a step is always in writeback. */
-		if (f->state == AWAKE)
-			finish(f, before);
-		awake = AWAKE;
-	} while (!atomic_compare_exchange_strong(&f->state, &awake, ASLEEP));
+	}
 }
 
 static void *flusher(void *data)
 {
 	struct kick_flusher *f = data;
 
-	do {
-		sem_wait(&f->wake);
+	wait_for_wake(&f->flusher);
+	for (;;) {
 		work(f);
-	} while (!f->last);
-	return NULL;
+		if (f->last)
+			return NULL;
+		wait_event(&f->flusher, f->head != f->taken);
+	}
 }
 
 /* ---- the writer ------------------------------------------------------- */
 
-static inline bool has_room(struct kick_flusher *f)
+static uint64_t now_ns(void)
 {
-	return (f->given - f->done) * f->share->flushers <= f->kick->backlog &&
-		f->head - f->tail < RING_RANGES;
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec * 1000000000ULL + t.tv_nsec;
 }
 
-static void wait_for_room(struct kick_flusher *f)
+/* Returns true if it had to wait. */
+static bool wait_for_room(struct kick_flusher *f)
 {
-	do {
-		f->waiting = true;
-		/* The flusher posts once for each time it finds this set. */
-		if (has_room(f) && atomic_exchange(&f->waiting, false))
-			return;
-		while (sem_wait(&f->room) < 0)
-			; /* a signal */
-	} while (!has_room(f));
+	bool waited = false;
+	uint64_t mine, room;
+
+	for (;;) {
+		mine = part(f);
+		room = f->done + mine;
+		if (f->given <= room) {
+			/* Others may come meanwhile. */
+			f->limit = f->given + mine / STEPS;
+			if (f->limit > room)
+				f->limit = room;
+			return waited;
+		}
+		f->wanted = f->given - mine;
+		wait_event(&f->writer, f->done >= f->wanted);
+		waited = true;
+	}
 }
 
 /*
@@ -293,39 +364,30 @@ static inline bool queue(struct kick_flusher *f, struct kick_file *file,
 {
 	unsigned int head = f->head;
 
-	f->ring[head % RING_RANGES] = (struct range) { file, start, end };
-	f->given += end - start;
-	atomic_store_explicit(&f->head, head + 1, memory_order_release);
-	if (atomic_exchange(&f->state, ASKED) != ASLEEP)
-		return false;
-	sem_post(&f->wake);
-	return true;
+	f->ring[head & f->mask] = (struct range) { file, start, end };
+	f->given += cost(end - start);
+	f->head = head + 1;
+	return wake(&f->flusher);
 }
 
-static uint64_t now_ns(void)
+static void __attribute__((noinline)) throttle(struct kick_flusher *f)
 {
-	struct timespec t;
+	uint64_t start = now_ns();
 
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec * 1000000000ULL + t.tv_nsec;
+	if (!wait_for_room(f))
+		return;
+	f->stats.throttled++;
+	f->stats.throttled_ns += now_ns() - start;
 }
 
 int kick_write(struct kick_file *file, uint64_t offset, uint64_t bytes)
 {
 	struct kick_flusher *f = file->flusher;
-	uint64_t start;
 
 	if (queue(f, file, offset, offset + bytes))
 		f->stats.kicks++;
-	else
-		f->stats.kicks_coalesced++;
-
-	if (!has_room(f)) {
-		start = now_ns();
-		wait_for_room(f);
-		f->stats.throttled++;
-		f->stats.throttled_ns += now_ns() - start;
-	}
+	if (f->given > f->limit)
+		throttle(f);
 	return f->error;
 }
 
@@ -333,9 +395,9 @@ void kick_close(struct kick_file *file)
 {
 	struct kick_flusher *f = file->flusher;
 
+	f->closes++;
 	queue(f, file, CLOSE, CLOSE);
-	if (!has_room(f))
-		wait_for_room(f);
+	wait_for_room(f);
 }
 
 static void __attribute__((constructor)) map_shares(void)
@@ -369,18 +431,23 @@ void kick_init(struct kick *k, uint64_t backlog)
 static int start_flusher(struct kick *k, dev_t dev, struct kick_flusher **new)
 {
 	struct kick_flusher *f;
+	size_t slots = 8;
 	sigset_t all, old;
 	int ret;
 
-	f = aligned_alloc(64, sizeof(*f));
+	/* What the backlog allows, and a range that the writer waits with. */
+	while (slots < k->backlog / MIN_COST + 1)
+		slots *= 2;
+	f = aligned_alloc(64, sizeof(*f) + slots * sizeof(f->ring[0]));
 	if (!f)
 		return ENOMEM;
 	memset(f, 0, sizeof(*f));
 	f->kick = k;
 	f->dev = dev;
-	f->state = ASLEEP;
-	sem_init(&f->wake, 0, 0);
-	sem_init(&f->room, 0, 0);
+	f->mask = slots - 1;
+	f->flusher.asleep = true;
+	sem_init(&f->writer.wake, 0, 0);
+	sem_init(&f->flusher.wake, 0, 0);
 
 	ret = ENOMEM;
 	f->share = find_share(dev);
@@ -466,15 +533,17 @@ int kick_exit(struct kick *k, struct kick_stats *stats)
 	while ((f = k->flushers)) {
 		k->flushers = f->next;
 		stats->kicks += f->stats.kicks;
-		stats->kicks_coalesced += f->stats.kicks_coalesced;
+		/* All that was queued, but what closes and ends. */
+		stats->kicks_coalesced += f->head - f->closes - 1 -
+			f->stats.kicks;
 		stats->writeback_bytes += f->writeback_bytes;
 		stats->dropped_bytes += f->dropped_bytes;
 		stats->throttled += f->stats.throttled;
 		stats->throttled_ns += f->stats.throttled_ns;
 		if (f->failed != k->failed)
 			free(f->failed);
-		sem_destroy(&f->wake);
-		sem_destroy(&f->room);
+		sem_destroy(&f->writer.wake);
+		sem_destroy(&f->flusher.wake);
 		free(f);
 	}
 	return k->error;

@@ -213,9 +213,10 @@ static void a_step_is_sorted_and_merged(void **state)
 	assert_int_equal(t.stats.dropped_bytes, 24 * KIB);
 }
 
+/* A step is full with a sixteenth of the backlog. */
 static void steps_go_oldest_first(void **state)
 {
-	begin(32 * KIB);
+	begin(128 * KIB);
 	kick_write(t.file, 96 * KIB, 4 * KIB);
 	kick_write(t.file, 80 * KIB, 4 * KIB);
 	kick_write(t.file, 32 * KIB, 4 * KIB);
@@ -227,23 +228,85 @@ static void steps_go_oldest_first(void **state)
 	assert_string_equal(calls(WAIT), "0+4 80+4 96+4 16+4 32+4");
 }
 
-/* One step is in writeback while the one before is waited for. */
-static void a_step_starts_before_the_last_is_waited_for(void **state)
+/* A full step is started before the last is waited for, another is not. */
+static void full_steps_do_not_wait(void **state)
 {
-	static const int order[] = {
-		START, START, WAIT, DROP, START, WAIT, DROP, WAIT, DROP,
+	static const struct {
+		int op;
+		uint64_t offset;
+	} order[] = {
+		{ START, 0 },
+		{ START, 8 * KIB }, { START, 32 * KIB },
+		{ WAIT, 0 }, { DROP, 0 },
+		{ WAIT, 8 * KIB }, { DROP, 8 * KIB },
+		{ WAIT, 32 * KIB }, { DROP, 32 * KIB },
+		{ START, 64 * KIB }, { WAIT, 64 * KIB }, { DROP, 64 * KIB },
 	};
 	size_t i;
 
-	begin(16 * KIB);
-	kick_write(t.file, 8 * KIB, 4 * KIB);
-	kick_write(t.file, 16 * KIB, 4 * KIB);
+	/* A close and the end count as a page each. */
+	begin(256 * KIB);
+	kick_write(t.file, 8 * KIB, 16 * KIB);
+	kick_write(t.file, 32 * KIB, 16 * KIB);
+	kick_write(t.file, 64 * KIB, 4 * KIB);
 	release_flusher();
 	end();
 
 	assert_int_equal(kernel.nr, sizeof(order) / sizeof(order[0]));
-	for (i = 0; i < kernel.nr; i++)
-		assert_int_equal(kernel.calls[i].op, order[i]);
+	for (i = 0; i < kernel.nr; i++) {
+		assert_int_equal(kernel.calls[i].op, order[i].op);
+		assert_int_equal(kernel.calls[i].offset, order[i].offset);
+	}
+}
+
+/* Most steps in writeback at once, as started before they are waited for. */
+static unsigned int most_in_writeback(void)
+{
+	unsigned int now = 0, most = 0;
+	size_t i;
+
+	for (i = 0; i < kernel.nr; i++) {
+		if (kernel.calls[i].op == START && ++now > most)
+			most = now;
+		else if (kernel.calls[i].op == DROP)
+			now--;
+	}
+	return most;
+}
+
+/*
+ * A job alone may have its whole backlog in writeback; the first step here is
+ * of one page. Of many jobs, each has two steps.
+ */
+static void jobs_share_what_is_in_writeback(void **state)
+{
+	struct kick_stats stats = { 0 };
+	struct kick_file *file[15];
+	struct kick k[15];
+	unsigned int i;
+
+	begin(128 * KIB);
+	for (i = 1; i < 16; i++)
+		kick_write(t.file, i * 16 * KIB, 8 * KIB);
+	release_flusher();
+	end();
+	assert_int_equal(most_in_writeback(), 16);
+
+	new_kernel(state);
+	begin(128 * KIB);
+	for (i = 1; i < 16; i++)
+		kick_write(t.file, i * 16 * KIB, 8 * KIB);
+	for (i = 0; i < 15; i++) {
+		kick_init(&k[i], 128 * KIB);
+		file[i] = open_file(&k[i], "other");
+	}
+	release_flusher();
+	end();
+	assert_int_equal(most_in_writeback(), 2);
+	for (i = 0; i < 15; i++) {
+		kick_close(file[i]);
+		assert_int_equal(kick_exit(&k[i], &stats), 0);
+	}
 }
 
 /* Of a page that is dirtied in its writeback, the second write counts too. */
@@ -576,9 +639,9 @@ int main(void)
 				       new_kernel),
 		cmocka_unit_test_setup(a_step_is_sorted_and_merged, new_kernel),
 		cmocka_unit_test_setup(steps_go_oldest_first, new_kernel),
-		cmocka_unit_test_setup(
-			a_step_starts_before_the_last_is_waited_for,
-			new_kernel),
+		cmocka_unit_test_setup(full_steps_do_not_wait, new_kernel),
+		cmocka_unit_test_setup(jobs_share_what_is_in_writeback,
+				       new_kernel),
 		cmocka_unit_test_setup(an_overwrite_is_written_back_again,
 				       new_kernel),
 		cmocka_unit_test_setup(pages_written_in_part_are_dropped_whole,
