@@ -9,10 +9,18 @@
 #include "uring.h"
 
 /*
- * user_data is the io_u. The transfer of a pair has the low bit set. A pair is
- * complete with the second of its completions, whichever that is.
+ * user_data is the io_u, with a bit set for the transfer of a pair, and one for
+ * a request that does nothing.
  */
 #define FIRST_OF_PAIR	1UL
+#define NOTHING		2UL
+
+/* What a pair waits for, in io_u->index. */
+enum {
+	BOTH,
+	FLUSH,
+	TRANSFER,	/* and it has no flush yet: the kernel took it alone */
+};
 
 #define MAX_REQUESTS	32768	/* IORING_MAX_ENTRIES of the kernel */
 
@@ -36,6 +44,7 @@ int uring_init(struct uring *u, struct engine_job *j, struct thread_data *td,
 	u->ring.ring_fd = -1;
 	u->depth = td->o.iodepth;
 	u->pairs = pairs;
+	u->big = flags & IORING_SETUP_SQE128 ? 1 : 0;
 
 	requests = u->depth * (pairs ? 2 : 1);
 	if (requests > MAX_REQUESTS) {
@@ -85,6 +94,12 @@ static bool is_pair(const struct uring *u, const struct io_u *io_u)
 	return u->pairs && io_u->ddir == DDIR_WRITE;
 }
 
+static void prep_flush(struct io_uring_sqe *sqe, struct io_u *io_u)
+{
+	io_uring_prep_fsync(sqe, io_u->file->fd, IORING_FSYNC_DATASYNC);
+	io_uring_sqe_set_data(sqe, io_u);
+}
+
 static __attribute__((noinline)) void
 link_flush(struct uring *u, struct io_u *io_u, struct io_uring_sqe *sqe)
 {
@@ -92,9 +107,8 @@ link_flush(struct uring *u, struct io_u *io_u, struct io_uring_sqe *sqe)
 
 	sqe->flags |= IOSQE_IO_LINK;
 	sqe->user_data |= FIRST_OF_PAIR;
-	io_uring_prep_fsync(flush, io_u->file->fd, IORING_FSYNC_DATASYNC);
-	io_uring_sqe_set_data(flush, io_u);
-	io_u->engine_data = NULL;	/* set when one has completed */
+	prep_flush(flush, io_u);
+	io_u->index = BOTH;
 }
 
 enum fio_q_status uring_queue(struct uring *u, struct io_u *io_u,
@@ -120,32 +134,47 @@ enum fio_q_status uring_queue(struct uring *u, struct io_u *io_u,
 	return FIO_Q_QUEUED;
 }
 
-/* Take one completion of a pair. Returns true if the pair is complete now. */
-static __attribute__((noinline)) bool
-take_of_pair(struct engine_job *j, struct io_u *io_u, bool first, int res)
+/* The transfer of a pair has completed. Returns true if the pair has. */
+static bool take_transfer(struct uring *u, struct engine_job *j,
+			  struct io_u *io_u, int res)
 {
-	bool second = io_u->engine_data;
+	bool alone = io_u->index == TRANSFER;
 
-	if (first) {
-		if (!second)
-			engine_complete(j, io_u, res);
-	} else if (!second) {
-		/* The kernel took the two apart: it flushed too early. */
-		engine_failed(j, io_u, ECANCELED);
-	} else if (!io_u->error && !io_u->resid) {
-		/* Else it was cancelled: the transfer failed or was short. */
-		j->flush_calls++;
-		if (res < 0) {
-			/* Not a write that completed without error. */
-			j->writes--;
-			j->write_bytes -= io_u->xfer_buflen;
-			engine_failed(j, io_u, -res);
-		} else {
-			j->durable_writes++;
-		}
+	io_u->index = FLUSH;
+	if (res < 0 || (unsigned int)res < io_u->xfer_buflen) {
+		engine_complete(j, io_u, res);
+		return alone;
 	}
-	io_u->engine_data = io_u;
-	return second;
+	if (alone)
+		prep_flush(io_uring_get_sqe(&u->ring), io_u);
+	return false;
+}
+
+/* Take one completion where there are pairs. Returns true if an io_u has. */
+static __attribute__((noinline)) bool
+take_in_pairs(struct uring *u, struct engine_job *j, struct io_u *io_u,
+	      const struct io_uring_cqe *cqe)
+{
+	if (cqe->user_data & NOTHING)
+		return false;
+	if (cqe->user_data & FIRST_OF_PAIR)
+		return take_transfer(u, j, io_u, cqe->res);
+	if (io_u->ddir == DDIR_READ) {
+		engine_complete(j, io_u, cqe->res);
+		return true;
+	}
+
+	/* Of a transfer that failed or was short it was cancelled. */
+	if (io_u->error || io_u->resid)
+		return true;
+	j->flush_calls++;
+	if (cqe->res < 0) {
+		engine_failed(j, io_u, -cqe->res);
+	} else {
+		engine_complete(j, io_u, io_u->xfer_buflen);
+		j->durable_writes++;
+	}
+	return true;
 }
 
 /* As reap(), of commands: their results are the driver's, and big. */
@@ -187,13 +216,13 @@ reap(struct uring *u, struct engine_job *j, struct io_u **to, unsigned int n,
 		return reap_commands(u, j, to, n, max);
 
 	for (; head != tail && n < max; head++) {
-		cqe = &u->ring.cq.cqes[head & u->ring.cq.ring_mask];
-		io_u = (void *)(uintptr_t)(cqe->user_data & ~FIRST_OF_PAIR);
+		cqe = &u->ring.cq.cqes[(head & u->ring.cq.ring_mask) << u->big];
+		io_u = (void *)(uintptr_t)
+			(cqe->user_data & ~(FIRST_OF_PAIR | NOTHING));
 		taken++;
-		if (!is_pair(u, io_u))
+		if (!u->pairs)
 			engine_complete(j, io_u, cqe->res);
-		else if (!take_of_pair(j, io_u, cqe->user_data & FIRST_OF_PAIR,
-				       cqe->res))
+		else if (!take_in_pairs(u, j, io_u, cqe))
 			continue;
 		to[n++] = io_u;
 	}
@@ -239,28 +268,44 @@ static int enter(struct uring *u, struct engine_job *j, unsigned int wait)
 	return 0;
 }
 
-/* Take back what the kernel refused, and let that complete with @err. */
+/*
+ * Take back what the kernel refused, and let the io_us complete with @err. One
+ * whose transfer it has taken before completes with that.
+ */
 static __attribute__((cold)) void
 withdraw(struct uring *u, struct engine_job *j, int err)
 {
-	unsigned int left = io_uring_sq_ready(&u->ring);
 	struct io_uring_sq *sq = &u->ring.sq;
+	unsigned int head = *sq->khead, i;
 
-	sq->sqe_head = sq->sqe_tail = *sq->khead;
-	*sq->ktail = *sq->khead;
+	for (i = head; i != sq->sqe_tail; i++) {
+		const struct io_uring_sqe *sqe =
+			&sq->sqes[(i & sq->ring_mask) << u->big];
 
-	while (left) {
-		struct io_u *io_u = u->prepared[--u->nr_prepared];
-
-		engine_failed(j, io_u, err);
-		if (is_pair(u, io_u) && left == 1) {
-			/* Its transfer is on its way, without the flush. */
-			io_u->engine_data = io_u;
-			break;
-		}
-		u->early[u->nr_early++] = io_u;
-		left -= is_pair(u, io_u) ? 2 : 1;
+		if (sqe->user_data & (FIRST_OF_PAIR | NOTHING))
+			continue;
+		u->early[u->nr_early] = (void *)(uintptr_t)sqe->user_data;
+		engine_failed(j, u->early[u->nr_early++], err);
 	}
+	sq->sqe_head = sq->sqe_tail = head;
+	*sq->ktail = head;
+}
+
+/*
+ * The kernel may take the transfer of a pair and leave its flush, which is
+ * linked to nothing then. It is its turn when the transfer has completed.
+ */
+static __attribute__((cold)) void part_pair(struct uring *u)
+{
+	struct io_uring_sq *sq = &u->ring.sq;
+	struct io_uring_sqe *next = &sq->sqes[*sq->khead & sq->ring_mask];
+	struct io_u *io_u = (void *)(uintptr_t)next->user_data;
+
+	if (next->opcode != IORING_OP_FSYNC || io_u->index != BOTH)
+		return;
+	io_u->index = TRANSFER;
+	io_uring_prep_nop(next);
+	next->user_data = NOTHING;
 }
 
 /*
@@ -270,8 +315,10 @@ withdraw(struct uring *u, struct engine_job *j, int err)
 static __attribute__((cold)) void
 submit_rest(struct uring *u, struct engine_job *j, int err)
 {
-	while (!err && io_uring_sq_ready(&u->ring))
+	while (!err && io_uring_sq_ready(&u->ring)) {
+		part_pair(u);
 		err = enter(u, j, 0);
+	}
 	if (err)
 		withdraw(u, j, err);
 	u->starved = 0;
@@ -319,6 +366,13 @@ take_early(struct uring *u, unsigned int events, unsigned int max)
 	return events;
 }
 
+/* Is there something for the kernel to do that it waits to be called for? */
+static bool has_work(const struct uring *u)
+{
+	return io_uring_sq_ready(&u->ring) ||
+		IO_URING_READ_ONCE(*u->ring.sq.kflags) & IORING_SQ_TASKRUN;
+}
+
 int uring_getevents(struct uring *u, struct engine_job *j,
 		    struct thread_data *td, unsigned int min, unsigned int max)
 {
@@ -328,9 +382,8 @@ int uring_getevents(struct uring *u, struct engine_job *j,
 	if (u->nr_prepared)
 		uring_submit(u, j, td,
 			     u->nr_early ? 0 : missing(u, 0, min));
-	else if (!min && IO_URING_READ_ONCE(*u->ring.sq.kflags) &
-			 IORING_SQ_TASKRUN)
-		io_uring_get_events(&u->ring);
+	else if (!min && has_work(u))
+		enter(u, j, 0);
 
 	for (;;) {
 		if (fio_unlikely(u->nr_early))

@@ -24,6 +24,7 @@ struct uring {
 	unsigned int held;	/* of these, those that fio waits for */
 	unsigned int requests;	/* submitted, and not completed */
 	bool pairs;		/* a write is two requests, see uring_queue() */
+	unsigned int big;	/* 1: of double size, as their completions */
 	struct io_u **prepared;	/* queued and not submitted, in ring order */
 	unsigned int nr_prepared;
 	struct io_u **early;	/* complete, before fio asked */
@@ -35,8 +36,8 @@ struct uring {
 };
 
 /*
- * @pairs: each write is followed by an fdatasync. @flags: IORING_SETUP_*, for
- * big requests and completions.
+ * @pairs: each write is followed by an fdatasync. @flags: IORING_SETUP_SQE128
+ * and IORING_SETUP_CQE32, or 0.
  * Returns 0 or a positive errno after one message that says what io_uring
  * lacks here and what to do.
  */
@@ -51,11 +52,14 @@ void uring_exit(struct uring *u);
 static inline struct io_uring_sqe *uring_next(struct uring *u,
 					      struct io_u *io_u)
 {
+	struct io_uring_sq *sq = &u->ring.sq;
+
 	if (fio_unlikely(u->held == u->depth))
 		return NULL;
 	u->held++;
 	u->prepared[u->nr_prepared++] = io_u;
-	return io_uring_get_sqe(&u->ring);
+	/* As io_uring_get_sqe(), but for its look for room: there is. */
+	return &sq->sqes[(sq->sqe_tail++ & sq->ring_mask) << u->big];
 }
 
 /*

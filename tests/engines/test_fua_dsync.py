@@ -4,6 +4,7 @@ and what an error looks like."""
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 
@@ -106,6 +107,68 @@ def test_batches(run_fio, tmp_path, batch):
     assert result.exit_status == 0, result.stderr
     assert_counters(result, expected_counters("fua"))
     assert sum(result.job["iodepth_submit"].values()) == pytest.approx(100, abs=1)
+
+
+BATCHES = [
+    {"iodepth": 1},
+    {"iodepth": 7, "iodepth_batch": 4, "iodepth_batch_complete_min": 2, "iodepth_batch_complete_max": 3},
+    {"iodepth": 64, "iodepth_batch": 64, "iodepth_batch_complete_min": 0},
+    {"iodepth": 64, "iodepth_low": 1},
+    {"iodepth": 1024, "iodepth_batch": 100},
+]
+
+
+@pytest.mark.parametrize("batch", BATCHES, ids=lambda batch: ",".join(map(str, batch.values())))
+@pytest.mark.parametrize("strategy", ASYNCHRONOUS)
+def test_every_write_completes_once(shimmed, mount, strategy, batch):
+    """In a ring that completes late and in any order, takes a part of what is
+    submitted, or nothing before completions are taken, and is interrupted."""
+    target = mount("tmpfs", "4M") / "f"
+    for seed in (1, 2):
+        result, seen = shimmed(
+            "fua-dsync", ring=seed, strategy=strategy, filename=target, rw="randwrite", bs=512, size="256k",
+            verify="pattern", verify_pattern="%o", do_verify=0, fsync=100, **batch,
+        )  # fmt: skip
+        assert result.exit_status == 0, result.stderr
+        assert result.job["write"]["total_ios"] == 512
+        assert result.counter["writes"] == 512
+        assert result.counter["durable_writes"] == (0 if strategy == "none" else 512)
+        assert result.counter["flush_calls"] - result.counter["syncs"] == (512 if strategy == "fua-flush" else 0)
+        assert seen.ring["submitted"] == seen.ring["reaped"]
+        assert seen.ring["reordered"] or batch["iodepth"] in (1, batch.get("iodepth_batch"))
+        content = target.read_bytes()
+        assert all(int.from_bytes(content[at : at + 8], "little") == at for at in range(0, 256 << 10, 512))
+
+
+@pytest.mark.parametrize("strategy", ASYNCHRONOUS)
+def test_depth_ends_with_the_time(run_fio, loop_device, strategy):
+    """What is on its way then is waited for."""
+    result = run_fio(
+        "fua-dsync", strategy=strategy, filename=loop_device(), rw="randrw", bs="4k", iodepth=64,
+        time_based=True, ramp_time="200ms", runtime="300ms", thread=1,
+    )  # fmt: skip
+    assert result.exit_status == 0, result.stderr
+    counter = result.counter
+    assert counter["writes"] >= result.job["write"]["total_ios"] > 0
+    assert counter["reads"] >= result.job["read"]["total_ios"] > 0
+    assert counter["durable_writes"] == (0 if strategy == "none" else counter["writes"])
+
+
+def test_a_ring_has_a_limit(run_fio, tmp_path):
+    for strategy, limit in (("fua", 32768), ("fua-flush", 16384)):
+        result = run_fio("fua-dsync", strategy=strategy, filename=tmp_path / "f", iodepth=limit + 1, **workload())
+        assert result.exit_status == 1
+        assert f"iodepth={limit + 1} is too deep for io_uring, {limit} is the limit" in result.stderr
+
+
+@pytest.mark.parametrize("error", ["EAGAIN", "EINVAL"])
+def test_a_kernel_that_takes_nothing(run_fio, shim, tmp_path, error):
+    """The I/O fails, with the error, and nothing waits for it."""
+    preload = shim(f"#include <errno.h>\nint io_uring_submit_and_wait(void *ring, unsigned n) {{ return -{error}; }}\n")
+    result = run_fio("fua-dsync", strategy="fua", filename=tmp_path / "f", iodepth=2, preload=preload, **workload())
+    assert result.exit_status == 1
+    assert result.job["error"] == result.counter["error"] == getattr(errno, error)
+    assert result.counter["writes"] == 0
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
