@@ -54,19 +54,36 @@ static const struct {
 	bool durable;		/* every write that completes is */
 	enum passthrough_kind passthrough;
 } strategies[] = {
-	[DSYNC]		  = { "dsync", O_DIRECT | O_DSYNC, false, false, 0,
-			    true },
-	[RWF_DSYNC_WRITE] = { "rwf-dsync", O_DIRECT, false, false, RWF_DSYNC,
-			    true },
-	[FUA]		  = { "fua", O_DIRECT, true, false, RWF_DSYNC, true },
-	[FUA_FLUSH]	  = { "fua-flush", O_DIRECT, true, true, RWF_DSYNC,
-			    false },
-	[WRITE_FLUSH]	  = { "write-flush", O_DIRECT, false, false, 0, true },
-	[NVME_FUA]	  = { "nvme-fua", 0, true, false, 0, true,
-			    PASSTHROUGH_NVME },
-	[SCSI_FUA]	  = { "scsi-fua", 0, false, false, 0, true,
-			    PASSTHROUGH_SCSI },
-	[NONE]		  = { "none", O_DIRECT, true, false, 0, false },
+	[DSYNC] = {
+		.name = "dsync", .open_flags = O_DIRECT | O_DSYNC,
+		.durable = true,
+	},
+	[RWF_DSYNC_WRITE] = {
+		.name = "rwf-dsync", .open_flags = O_DIRECT,
+		.rw_flags = RWF_DSYNC, .durable = true,
+	},
+	[FUA] = {
+		.name = "fua", .open_flags = O_DIRECT, .async = true,
+		.rw_flags = RWF_DSYNC, .durable = true,
+	},
+	[FUA_FLUSH] = {
+		.name = "fua-flush", .open_flags = O_DIRECT, .async = true,
+		.pairs = true, .rw_flags = RWF_DSYNC,
+	},
+	[WRITE_FLUSH] = {
+		.name = "write-flush", .open_flags = O_DIRECT, .durable = true,
+	},
+	[NVME_FUA] = {
+		.name = "nvme-fua", .async = true, .durable = true,
+		.passthrough = PASSTHROUGH_NVME,
+	},
+	[SCSI_FUA] = {
+		.name = "scsi-fua", .durable = true,
+		.passthrough = PASSTHROUGH_SCSI,
+	},
+	[NONE] = {
+		.name = "none", .open_flags = O_DIRECT, .async = true,
+	},
 };
 
 struct fua_options {
