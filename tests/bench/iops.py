@@ -9,8 +9,7 @@ the worst case. A figure is the median over the rounds of ours/theirs.
 from __future__ import annotations
 
 from collections.abc import Iterator
-
-import numpy
+from statistics import median, quantiles
 
 from common import Context, Figure, engine
 
@@ -58,8 +57,8 @@ def figures(context: Context) -> Iterator[Figure]:
             order = (0, 1) if number % 2 == 0 else (1, 0)
             measured = {side: iops(context, sides[side]) for side in order}
             ratios.append(measured[0] / measured[1])
-        low, median, high = numpy.percentile(ratios, [10, 50, 90])
+        deciles = quantiles(ratios, n=10, method="inclusive")
         ours = " ".join([name, strategy, *common])
         yield Figure.at_least(
-            f"{ours} / {' '.join([theirs, *options])}, IOPS".replace("--", ""), median, GOAL, (low, high)
+            f"{ours} / {' '.join([theirs, *options])}, IOPS".replace("--", ""), median(ratios), GOAL, (deciles[0], deciles[-1])
         )
