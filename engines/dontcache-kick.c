@@ -449,6 +449,7 @@ static int start_writeback(struct dontcache_job *dj, struct fio_file *f,
 static void completed(struct dontcache_job *dj, struct io_u *io_u)
 {
 	uint64_t bytes;
+	int err;
 
 	if (dj->strategy != INLINE && dj->strategy != KICK)
 		return;
@@ -457,16 +458,15 @@ static void completed(struct dontcache_job *dj, struct io_u *io_u)
 		return;
 
 	if (dj->strategy == INLINE) {
-		io_u->error = start_writeback(dj, io_u->file, io_u->offset,
-					      bytes);
-		if (!dj->job.error)
-			dj->job.error = io_u->error;
+		err = start_writeback(dj, io_u->file, io_u->offset, bytes);
 	} else {
-		io_u->error = kick_write(FILE_ENG_DATA(io_u->file),
-					 io_u->offset, bytes);
-		if (io_u->error)
+		err = kick_write(FILE_ENG_DATA(io_u->file), io_u->offset,
+				 bytes);
+		if (err)
 			tell_flusher_error(dj);
 	}
+	if (err)
+		engine_write_failed(&dj->job, io_u, err);
 }
 
 static enum fio_q_status dontcache_queue(struct thread_data *td,

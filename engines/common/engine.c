@@ -314,3 +314,10 @@ void engine_failed(struct engine_job *j, struct io_u *io_u, int err)
 		j->error = err;
 	explain(j, io_u, err);
 }
+
+void engine_write_failed(struct engine_job *j, struct io_u *io_u, int err)
+{
+	j->writes--;
+	j->write_bytes -= io_u->xfer_buflen - io_u->resid;
+	engine_failed(j, io_u, err);
+}

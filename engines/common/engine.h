@@ -159,6 +159,13 @@ void engine_failed(struct engine_job *j, struct io_u *io_u, int err)
 	__attribute__((cold));
 
 /*
+ * A write was complete, but what its strategy does after it failed with @err.
+ * It is not counted then: fio takes it for one that failed.
+ */
+void engine_write_failed(struct engine_job *j, struct io_u *io_u, int err)
+	__attribute__((cold));
+
+/*
  * Take the result of one transfer, @ret bytes or -errno, into @io_u and the
  * counters; for a caller that has looked at the direction already.
  */
