@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from conftest import ENGINES as BUILT
+from conftest import ROOT, sanitizer_environment
 from strategies import ENGINES, Strategy, of_engine
 
 N = 12
@@ -310,3 +312,34 @@ def test_completions_in_any_order(shimmed, disk_for, engine):
     # The ring did what it is for.
     assert min(seen.ring[what] for what in ("refused", "reordered")) > 100
     assert result.stderr.count("io_u error") == len(strategies)
+
+
+# ---- memory, as valgrind sees it ---------------------------------------------
+
+
+@pytest.mark.skipif(bool(sanitizer_environment(BUILT / "fio-fua-dsync.so")), reason="valgrind and ASan exclude each other")
+@pytest.mark.parametrize("engine", ENGINES)
+def test_valgrind_finds_nothing_of_ours(run_fio, disk_for, tmp_path, engine):
+    """fio has leaks and errors of its own: only those with an engine's frame count."""
+    folder = disk_for(engine)
+    jobs = [
+        {"name": str(strategy), **strategy.job(folder / str(strategy), N * BLOCK), "fdatasync": 4}
+        for strategy in of_engine(engine)
+    ]
+    log = tmp_path / "valgrind.log"
+    result = run_fio(
+        engine,
+        under=["valgrind", "--leak-check=full", "--show-leak-kinds=definite,indirect", f"--log-file={log}"],
+        timeout=180,
+        thread=1,
+        rw="write",
+        bs=BLOCK,
+        jobs=jobs,
+    )
+    assert result.exit_status == 0, result.stderr
+    text = log.read_text()
+    assert "LEAK SUMMARY" in text or "no leaks are possible" in text
+    blocks = text.replace(text.split(" ", 1)[0], "").split("\n \n")
+    # It names a frame by its source file.
+    sources = [f"({path.name}:" for path in (ROOT / "engines").rglob("*.c")]
+    assert [block for block in blocks if any(source in block for source in sources)] == []
