@@ -146,6 +146,9 @@ static int carry_out(struct ring *r, const struct io_uring_sqe *sqe,
 			       sqe->opcode == IORING_OP_WRITE_FIXED, &iov);
 		*failed = ret < 0 || (size_t)ret != iov.iov_len;
 		return ret;
+	case IORING_OP_NOP:
+		*failed = false;
+		return 0;
 	case IORING_OP_FSYNC:
 		ret = flush(r, sqe);
 		*failed = ret < 0;
@@ -267,8 +270,8 @@ static int submit(struct io_uring *ring)
 	if (once_in(r, 4))
 		limit = 1 + below(r, n);
 
-	/* Whole chains: only for want of memory does a kernel cut one. */
-	while (taken < n && (taken < limit || linked)) {
+	/* What is cut off a chain is not linked any more, as in the kernel. */
+	while (taken < limit) {
 		sqe = &r->sqes[r->sq_head++ & r->sq_mask];
 		if (!linked)
 			r->chains++;
