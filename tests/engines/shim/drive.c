@@ -58,7 +58,8 @@ static unsigned long hex(const char *name, unsigned long missing)
 	return env(name) ? strtoul(env(name), NULL, 16) : missing;
 }
 
-static void say(const char *fmt, ...)
+static __attribute__((format(printf, 1, 2)))
+void say(const char *fmt, ...)
 {
 	char line[256];
 	va_list ap;
