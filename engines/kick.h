@@ -23,7 +23,7 @@ struct kick_flusher;
 
 struct kick_stats {
 	uint64_t kicks;			/* flushers woken */
-	uint64_t kicks_coalesced;	/* flushers found awake or asked */
+	uint64_t kicks_coalesced;	/* flushers found awake */
 	uint64_t writeback_bytes;	/* given to writeback */
 	uint64_t dropped_bytes;		/* of these, dropped when written */
 	uint64_t throttled;		/* writes that waited for a flusher */
