@@ -30,8 +30,10 @@ enum {
 int uring_init(struct uring *u, struct engine_job *j, struct thread_data *td,
 	       bool pairs, unsigned int flags)
 {
-	/* The hints of Linux 6.0; earlier ones know none of them. */
+	/* Those of Linux 6.1, as fio's own engine; of 6.0; of earlier ones. */
 	const unsigned int hints[] = {
+		IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN |
+			IORING_SETUP_TASKRUN_FLAG,
 		IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_COOP_TASKRUN |
 			IORING_SETUP_TASKRUN_FLAG,
 		0,
