@@ -22,7 +22,7 @@ demo: NEEDS := build run
 demo: all ## measure and compare everything, shortened, in 4 minutes
 	@FIO=$(CURDIR)/build/bin/fio exec scripts/durabench demo $(ARGS)
 
-test: NEEDS := build run test
+test: NEEDS := build run lab test
 test: all ## run all tests, with the sanitized build too
 	@setup/fio-source another
 	@cmake -S . -B build/asan -DDURABENCH_SANITIZE=ON \
