@@ -80,7 +80,8 @@ static struct place place_of(const struct hdd *h, uint64_t sector)
 
 	p.track = z->track + track;
 	p.sector = h->revolution / z->per_track;
-	p.angle = on_track * p.sector + p.track * (h->track_switch + SKEW_MARGIN);
+	p.angle = on_track * p.sector +
+		  p.track * (h->track_switch + SKEW_MARGIN);
 	p.left = z->per_track - on_track;
 	return p;
 }
@@ -153,23 +154,17 @@ static uint64_t hdd_choose(struct model *m, uint64_t t, uint64_t *nr)
 	struct hdd *h = m->private;
 	struct dirty_run *first = dirty_from(&m->dirty, h->sweep), *r = first;
 	double best = INFINITY, time;
-	uint64_t start, chosen = 0;
+	uint64_t chosen = 0;
 	struct place p;
 	unsigned int i;
 
 	for (i = 0; i < h->window; i++) {
-		/* The sweep may be within a run: its beginning comes later. */
-		start = r->start;
-		if (r == first && start < h->sweep && h->sweep < start + r->nr)
-			start = h->sweep;
-		p = place_of(h, start);
+		p = place_of(h, r->start);
 		time = position(h, t, &p);
 		if (time < best) {
 			best = time;
-			chosen = start;
-			*nr = r->start + r->nr - start;
-			if (*nr > p.left)
-				*nr = p.left;
+			chosen = r->start;
+			*nr = r->nr < p.left ? r->nr : p.left;
 		}
 		r = dirty_next(&m->dirty, r);
 		if (r == first)
@@ -178,12 +173,16 @@ static uint64_t hdd_choose(struct model *m, uint64_t t, uint64_t *nr)
 	return chosen;
 }
 
-/* Cut the disk into zones, each of as many cylinders. */
+/*
+ * Cut the disk into zones, each of as many cylinders. The rates, in MB/s, are
+ * those of long transfers, in which each track has its switch to the next.
+ */
 static int make_zones(struct model *m, struct hdd *h, double outer,
 		      double inner)
 {
-	const double sectors_per_rate = h->revolution / 1e3 / m->sector;
-	uint64_t sector = 0, track = 0, end;
+	const double track = h->revolution + h->track_switch + SKEW_MARGIN;
+	const double sectors_per_rate = track / 1e3 / m->sector;
+	uint64_t sector = 0, first = 0, end;
 	unsigned int i;
 	double rate;
 
@@ -197,11 +196,11 @@ static int make_zones(struct model *m, struct hdd *h, double outer,
 		end = llrint(h->cylinders * (i + 1) / h->nr_zones) * h->heads;
 		h->zones[i] = (struct zone){
 			.sector = sector,
-			.track = track,
+			.track = first,
 			.per_track = fmax(1, rate * sectors_per_rate),
 		};
-		sector += (end - track) * h->zones[i].per_track;
-		track = end;
+		sector += (end - first) * h->zones[i].per_track;
+		first = end;
 	}
 	return 0;
 }

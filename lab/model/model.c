@@ -219,9 +219,22 @@ static int do_flush(struct model *m, uint64_t t, uint64_t *done)
 	return 0;
 }
 
+/*
+ * The link is kept busy in the order of the requests, each direction by itself:
+ * when @nr sectors are through that could be sent from @now on.
+ */
+static uint64_t transfer(struct model *m, enum model_op op, uint64_t now,
+			 uint64_t nr)
+{
+	m->link_free[op] = later(now, m->link_free[op]) +
+			   llrint(m->link * m->sector * nr);
+	return m->link_free[op];
+}
+
 static uint64_t do_read(struct model *m, uint64_t now,
 			const struct model_request *rq)
 {
+	const uint64_t sent = transfer(m, MODEL_READ, now, rq->nr);
 	uint64_t t = now + m->command;
 
 	m->stats.reads++;
@@ -230,15 +243,8 @@ static uint64_t do_read(struct model *m, uint64_t now,
 		t = later(t, m->medium->ready(m));
 		t = m->medium->access(m, t, rq->sector, rq->nr, false);
 	}
-	return t;
-}
-
-/* Both directions share the link; returns when @nr sectors are through. */
-static uint64_t transfer(struct model *m, uint64_t t, uint64_t nr)
-{
-	t = later(t, m->link_free) + llrint(m->link * m->sector * nr);
-	m->link_free = t;
-	return t;
+	/* Others don't wait for this one's data to come from the medium. */
+	return later(sent, t + llrint(m->link * m->sector * rq->nr));
 }
 
 int model_submit(struct model *m, uint64_t now,
@@ -250,10 +256,11 @@ int model_submit(struct model *m, uint64_t now,
 		return ret;
 	switch (rq->op) {
 	case MODEL_READ:
-		*done = transfer(m, do_read(m, now, rq), rq->nr);
+		*done = do_read(m, now, rq);
 		break;
 	case MODEL_WRITE:
-		ret = do_write(m, transfer(m, now, rq->nr), rq, done);
+		ret = do_write(m, transfer(m, MODEL_WRITE, now, rq->nr), rq,
+			       done);
 		break;
 	case MODEL_FLUSH:
 		ret = do_flush(m, now, done);
@@ -288,7 +295,7 @@ int model_cut(struct model *m, uint64_t now)
 	dirty_exit(&m->dirty);
 	m->dirty = kept;
 	m->changed = now;
-	m->link_free = now;
+	m->link_free[MODEL_READ] = m->link_free[MODEL_WRITE] = now;
 	return ret;
 }
 

@@ -105,7 +105,7 @@ struct model {
 	struct dirty dirty;
 	TAILQ_HEAD(model_event_list, model_event) events;	/* by time */
 	uint64_t in_flight[3];	/* sectors in events, by source */
-	uint64_t link_free;	/* when the link is */
+	uint64_t link_free[2];	/* by MODEL_READ, MODEL_WRITE: when it is */
 	uint64_t changed;	/* when the cache last got something */
 	uint64_t asked;		/* when the last request came */
 	uint64_t seq;		/* of the last write */

@@ -70,15 +70,10 @@ static uint64_t nvme_choose(struct model *m, uint64_t t, uint64_t *nr)
 {
 	const struct nvme *n = m->private;
 	const struct dirty_run *r = dirty_from(&m->dirty, n->next);
-	uint64_t start = r->start, left;
+	const uint64_t left = n->stripe - r->start % n->stripe;
 
-	if (start < n->next && n->next < start + r->nr)
-		start = n->next;
-	left = n->stripe - start % n->stripe;
-	*nr = r->start + r->nr - start;
-	if (*nr > left)
-		*nr = left;
-	return start;
+	*nr = r->nr < left ? r->nr : left;
+	return r->start;
 }
 
 static int nvme_init(struct model *m, struct config *c)
