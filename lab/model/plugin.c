@@ -130,6 +130,7 @@ static void *plugin_open(int readonly)
 	return NBDKIT_HANDLE_NOT_NEEDED;
 }
 
+/* docs/formats.md, "A modelled device" */
 static int write_stats(const struct model_stats *s)
 {
 	const struct {
@@ -157,6 +158,8 @@ static int write_stats(const struct model_stats *s)
 	if (!j.out)
 		return -errno;
 	json_open(&j, '{');
+	json_key(&j, "schema");
+	json_string(&j, "durabench-device/1");
 	json_key(&j, "model");
 	json_string(&j, plugin.model->medium->name);
 	for (i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
@@ -309,5 +312,7 @@ static struct nbdkit_plugin descriptor = {
 	.flush = plugin_flush,
 	.errno_is_preserved = 1,
 };
+
+struct nbdkit_plugin *plugin_init(void);
 
 NBDKIT_REGISTER_PLUGIN(descriptor)

@@ -73,6 +73,7 @@ def test_fua_and_flush_arrive_apart(connect: Connect, tmp_path: Path) -> None:
     disk.pread(4096, 0)
     disk.shutdown()
     assert read_stats(stats) == {
+        "schema": "durabench-device/1",
         "model": "hdd",
         "reads": 1,
         "read_bytes": 4096,
@@ -147,7 +148,10 @@ def test_the_overhead_is_subtracted(connect: Connect) -> None:
     ids=str,
 )
 def test_what_is_wrong_is_said(arguments: list[str | Path], message: str) -> None:
-    environment = {**os.environ, **sanitizer_environment(PLUGIN)}
+    sanitizer = sanitizer_environment(PLUGIN)
+    if sanitizer and "No such file" in message:
+        pytest.skip("with ASan, nbdkit never exits after a strerror(): libp11-kit waits for a lock of libc")
+    environment = {**os.environ, **sanitizer}
     command = ["nbdkit", "-U", "-", PLUGIN, *arguments, "--run", "true"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
     assert done.returncode == 1
@@ -163,12 +167,15 @@ def test_the_published_cells_are_met_within_a_tenth() -> None:
     header, *rows = (line.split("\t") for line in table.stdout.splitlines())
     modelled = {(row[0], row[1]): dict(zip(header, row)) for row in rows}
 
+    readme = (MODELS / "README.md").read_text()
     published = tomllib.loads((ROOT / "results/published/seagate-odsync.toml").read_text())
     cells = 0
     for case in published["table"]:
         for row in case["rows"]:
             ours = modelled[case["case"], row["metric"]]
             assert ours["unit"] == row["unit"]
+            numbers = f"{row['before']} | {ours['before']} | {row['after']} | {ours['after']}"
+            assert f"| {case['case']} | {row['metric']} | {numbers} |" in readme
             for side in ("before", "after"):
                 cell = (case["case"], side, row["metric"])
                 met = 0.9 <= float(ours[side]) / row[side] <= 1.1
