@@ -20,6 +20,20 @@ def jobs() -> Path:
     return (_CHECKOUT or PACKAGE.parent) / "jobs"
 
 
+def lab() -> Path:
+    """Folder of what goes into the lab's guests: init."""
+    return (_CHECKOUT or PACKAGE.parent) / "lab"
+
+
+def plugin(name: str) -> Path:
+    """The nbdkit plugin of that name, one of the lab's device models."""
+    file = f"nbdkit-{name}-plugin.so"
+    path = (_CHECKOUT / "build" / "lab" / "model" if _CHECKOUT else _PREFIX / "lib" / "durabench") / file
+    if not path.is_file():
+        raise Failure(Exit.MISSING, f"{path} is not there: {_remedy('it is built where nbdkit-plugin-dev is installed')}")
+    return path
+
+
 def published() -> Path:
     """Folder of the published numbers."""
     return _CHECKOUT / "results" / "published" if _CHECKOUT else PACKAGE.parent / "published"

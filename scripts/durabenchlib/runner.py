@@ -110,7 +110,7 @@ def plan(request: Request) -> Plan:
     values = measurement.variables(
         found,
         request.settings,
-        demo=request.demo,
+        shortened=found.demo if request.demo else {},
         memory_bytes=about.memory_bytes,
         target_bytes=min(target.size_bytes or 0 for target in chosen),
     )
@@ -126,14 +126,14 @@ def plan(request: Request) -> Plan:
         environment=about,
         cases=cases,
         values=values,
-        repetitions=_interleave(found, cases, request),
+        repetitions=interleave(found, cases, request),
         loads={},
         notes=[*request.notes],
         warnings=left_out,
     )
     paths = [target.resolved for target in chosen]
     for repetition in made.repetitions:
-        job = _render(made, repetition, paths, _planned_files(made, repetition.case))
+        job = render(made, repetition, paths, planned_files(made, repetition.case))
         made.loads.setdefault(repetition.case, measurement.load_of(job))
     footprint = max(load.footprint_bytes for load in made.loads.values())
     for target, confirmed in zip(chosen, targets.confirmed(chosen, request.destroy), strict=True):
@@ -143,24 +143,7 @@ def plan(request: Request) -> Plan:
 
 def execute(made: Plan, progress: Progress, stop: signals.Stop) -> Run:
     """Carry the plan out. Raises what ended it early, after the manifest tells so."""
-    request = made.request
-    run = Run(
-        durabench=__version__,
-        measurement=made.measurement.name,
-        label=request.label,
-        created=environment.now(),
-        status="running",
-        target=made.targets[0],
-        target2=made.targets[1] if len(made.targets) > 1 else None,
-        environment=made.environment,
-        cases=[case.name for case in made.cases],
-        strategies=list(dict.fromkeys(repetition.strategy for repetition in made.repetitions)),
-        variables=made.values,
-        repeat=request.repeat,
-        repetitions=made.repetitions,
-        demo=request.demo,
-        notes=made.notes,
-    )
+    run = manifest(made)
     try:
         made.output.mkdir(parents=True, exist_ok=True)
         _save(made, run)
@@ -180,9 +163,31 @@ def execute(made: Plan, progress: Progress, stop: signals.Stop) -> Run:
     return run
 
 
+def manifest(made: Plan) -> Run:
+    """What run.json says of the plan before anything was done."""
+    request = made.request
+    return Run(
+        durabench=__version__,
+        measurement=made.measurement.name,
+        label=request.label,
+        created=environment.now(),
+        status="running",
+        target=made.targets[0],
+        target2=made.targets[1] if len(made.targets) > 1 else None,
+        environment=made.environment,
+        cases=[case.name for case in made.cases],
+        strategies=list(dict.fromkeys(repetition.strategy for repetition in made.repetitions)),
+        variables=made.values,
+        repeat=request.repeat,
+        repetitions=made.repetitions,
+        demo=request.demo,
+        notes=made.notes,
+    )
+
+
 def _carry_out(made: Plan, run: Run, paths: Sequence[str], progress: Progress, stop: signals.Stop) -> None:
     files: dict[str, dict[str, str]] = {}
-    clock = _Clock(made)
+    clock = Clock(made)
     failed: Repetition | None = None
     for repetition in run.repetitions:
         if stop:
@@ -190,7 +195,7 @@ def _carry_out(made: Plan, run: Run, paths: Sequence[str], progress: Progress, s
         if repetition.case not in files:
             files[repetition.case] = _generate(made, repetition.case, paths)
         progress.begin(repetition, len(run.repetitions))
-        job = _render(made, repetition, paths, files[repetition.case])
+        job = render(made, repetition, paths, files[repetition.case])
         _repeat(made, repetition, job, stop, functools.partial(clock.tick, progress, repetition))
         clock.end(repetition)
         _save(made, run)
@@ -214,9 +219,9 @@ def _repeat(
     folder.mkdir()
     formats.write_text(folder / "job.fio", job)
     limit_s = made.limit_s(repetition.case)
-    command = _command(made, folder, limit_s)
-    own = {"DURABENCH_ENGINES": made.environment.engines, "LC_ALL": "C"}
-    formats.write_json(folder / "command.json", {"command": command, "environment": own})
+    words = command(made, repetition, layout.observer())
+    own = own_environment(made)
+    formats.write_json(folder / "command.json", {"command": words, "environment": own})
     if made.measurement.drop_caches:
         _drop_caches()
     repetition.started = environment.now()
@@ -225,7 +230,7 @@ def _repeat(
     with open(folder / "stderr.txt", "wb") as stderr:
         # Its own session, so that Ctrl-C reaches this process alone, which then ends the command in order.
         process = subprocess.Popen(
-            command,
+            words,
             stdin=subprocess.DEVNULL,
             stdout=stderr,
             stderr=stderr,
@@ -249,21 +254,28 @@ def _repeat(
     if stop:
         repetition.status, repetition.reason = "interrupted", str(stop.failure())
         return
-    repetition.reason = _reason(made, folder, process.returncode, limit_s)
+    repetition.reason = reason(made, folder, process.returncode, limit_s)
     repetition.status = "failed" if repetition.reason else "ok"
 
 
-def _command(made: Plan, folder: Path, limit_s: float) -> list[str]:
-    observe = [str(layout.observer()), "--die-with-parent"]
+def command(made: Plan, repetition: Repetition, observer: Path) -> list[str]:
+    """The command line of a repetition: fio with its time limit, under the observer."""
+    folder = made.output / repetition.dir
+    observe = [str(observer), "--die-with-parent"]
     for target in made.targets:
         observe += ["-d", target.device] if target.device else []
     observe += ["-i", "100ms", "-o", str(folder / "samples.jsonl"), "-j", str(folder / "observe.json")]
-    limit = ["timeout", f"--kill-after={GRACE_S}", f"{max(limit_s, 1.0):.0f}"]
+    limit = ["timeout", f"--kill-after={GRACE_S}", f"{max(made.limit_s(repetition.case), 1.0):.0f}"]
     fio = [made.environment.fio_path, "--output-format=json+", f"--output={folder / 'fio.json'}", str(folder / "job.fio")]
     return [*observe, "--", *limit, *fio]
 
 
-def _reason(made: Plan, folder: Path, status: int, limit_s: float) -> str | None:
+def own_environment(made: Plan) -> dict[str, str]:
+    """What the command line of a repetition needs of its environment."""
+    return {"DURABENCH_ENGINES": made.environment.engines, "LC_ALL": "C"}
+
+
+def reason(made: Plan, folder: Path, status: int, limit_s: float) -> str | None:
     """Why a repetition failed, in fio's or the engine's own words where they have some; None if it did not."""
     if status in (124, 137, -signal.SIGKILL):
         return (
@@ -291,11 +303,12 @@ def _last_words(made: Plan, folder: Path, messages: Sequence[str]) -> str | None
     return None
 
 
-def _render(made: Plan, repetition: Repetition, paths: Sequence[str], files: Mapping[str, str]) -> str:
+def render(made: Plan, repetition: Repetition, paths: Sequence[str], files: Mapping[str, str]) -> str:
+    """The complete job file of a repetition on the targets at `paths`; `files` are the generated ones by variable."""
     case = made.case(repetition.case)
     folder = made.output / repetition.dir
     values = {
-        **_case_values(made, case, [targets.escape(path) for path in paths]),
+        **case_values(made, case, [targets.escape(path) for path in paths]),
         **files,
         "STRATEGY": repetition.strategy,
         "COUNTERS": str(folder / "counters.jsonl"),
@@ -305,7 +318,7 @@ def _render(made: Plan, repetition: Repetition, paths: Sequence[str], files: Map
     return measurement.render(source.read_text(encoding="utf-8"), values, source)
 
 
-def _case_values(made: Plan, case: Case, paths: Sequence[str]) -> dict[str, str]:
+def case_values(made: Plan, case: Case, paths: Sequence[str]) -> dict[str, str]:
     """Variables that do not depend on the repetition; a person's own settings stand above the case's."""
     given = {"TARGET": paths[0], "DURABENCH_ENGINES": made.environment.engines}
     if len(paths) > 1:
@@ -313,26 +326,31 @@ def _case_values(made: Plan, case: Case, paths: Sequence[str]) -> dict[str, str]
     return {**made.values, **case.set, **made.request.settings, **given}
 
 
-def _planned_files(made: Plan, case: str) -> dict[str, str]:
+def planned_files(made: Plan, case: str) -> dict[str, str]:
+    """Paths of the files that a case generates, by variable."""
     return {name: str(made.output / f"{case}-{name.lower()}") for name in made.case(case).generate}
 
 
 def _generate(made: Plan, name: str, paths: Sequence[str]) -> dict[str, str]:
     """Make the files that a case generates, in the run's folder; their paths by variable."""
     case = made.case(name)
-    files = _planned_files(made, name)
-    values = _case_values(made, case, paths)
+    files = planned_files(made, name)
     for variable, words in case.generate.items():
-        source = f"{made.folder / 'measurement.toml'}: {name}: {variable}"
-        command = [measurement.substitute(word, values, source) for word in words]
-        try:
-            done = subprocess.run(command, cwd=made.folder, capture_output=True, text=True, check=False)
-        except OSError as error:
-            raise Failure(Exit.INPUT, f"{source}: {command[0]}: {error.strerror}") from None
-        if done.returncode:
-            raise Failure(Exit.REFUSED, done.stderr.strip() or f"{shlex.join(command)} failed")
-        formats.write_text(Path(files[variable]), done.stdout)
+        formats.write_text(Path(files[variable]), output_of(made, f"{name}: {variable}", words, case_values(made, case, paths)))
     return files
+
+
+def output_of(made: Plan, what: str, words: Sequence[str], values: Mapping[str, str]) -> str:
+    """What a command of the measurement prints, run in its folder; `what` names it."""
+    source = f"{made.folder / 'measurement.toml'}: {what}"
+    command = [measurement.substitute(word, values, source) for word in words]
+    try:
+        done = subprocess.run(command, cwd=made.folder, capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise Failure(Exit.INPUT, f"{source}: {command[0]}: {error.strerror}") from None
+    if done.returncode:
+        raise Failure(Exit.REFUSED, done.stderr.strip() or f"{shlex.join(command)} failed")
+    return done.stdout
 
 
 def _fitting_cases(found: Measurement, request: Request, chosen: Sequence[Target]) -> tuple[list[Case], list[str]]:
@@ -364,7 +382,8 @@ def _obstacle(case: Case, chosen: Sequence[Target]) -> str | None:
     return None
 
 
-def _interleave(found: Measurement, cases: Sequence[Case], request: Request) -> list[Repetition]:
+def interleave(found: Measurement, cases: Sequence[Case], request: Request) -> list[Repetition]:
+    """The repetitions in their order."""
     repetitions: list[Repetition] = []
     for case in cases:
         strategies = measurement.choose_strategies(found, case, request.strategies)
@@ -391,7 +410,7 @@ def _save(made: Plan, run: Run) -> None:
     formats.write_json(made.output / "run.json", run)
 
 
-class _Clock:
+class Clock:
     """Reckons how long the rest of a run takes: from repetitions of the same case, else from what its job file says."""
 
     def __init__(self, made: Plan) -> None:
@@ -400,9 +419,11 @@ class _Clock:
         self._took: dict[str, list[float]] = {}
 
     def end(self, repetition: Repetition) -> None:
+        """A repetition ended."""
         self._took.setdefault(repetition.case, []).append(repetition.elapsed_s or 0.0)
 
     def tick(self, progress: Progress, repetition: Repetition, elapsed_s: float) -> None:
+        """It has run that long."""
         rest = [self._expected_s(each.case) for each in self._made.repetitions[repetition.order - 1 :]]
         known = [each for each in rest if each is not None]
         left_s = max(known[0] - elapsed_s, 0.0) + sum(known[1:]) if len(known) == len(rest) else None

@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What a guest is to do: the plan of a run on this host, with the paths that things have in the guest, and the files that lab/init
+carries out.
+
+Job files and command lines are rendered here in full, as for a run on this host, so that the guest needs no Python.
+"""
+
+from __future__ import annotations
+
+import shlex
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .. import environment, formats, layout, measurement, runner
+from ..errors import Exit, Failure
+from ..formats import Case, Environment, Lab, Measurement, Target, TargetKind
+from .kernels import Kernel
+
+# Where things are in a guest.
+BIN = Path("/bin")
+ENGINES = Path("/engines")
+MODELS = Path("/models")
+PLAN = Path("/plan")
+RESULTS = Path("/results")
+MOUNT = "/target"
+DM = "/dev/dm-0"
+
+# What a kernel needs for a device of a model, for a kind of target, and always; what it may have.
+MODULES = {
+    "null_blk": ["null_blk"],
+    "nbdkit": ["nbd"],
+    "dm": ["dm_mod"],
+    "directory": ["xfs"],
+    "block": [],
+}
+ALWAYS = ["virtio_pci", "virtio_blk"]
+# Kernels that have no null_blk or dm are not probed by them; XFS asks the crypto layer for crc32c where it is no library.
+OPTIONAL = ["crc32c_generic", "null_blk", "dm_mod"]
+
+_NODES = {"null_blk": "nullb", "nbdkit": "nbd"}
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a person asks for of one kernel."""
+
+    measurement: str
+    kernel: Kernel
+
+    cases: Sequence[str] = ()
+    strategies: Sequence[str] = ()
+    repeat: int = 1
+    settings: dict[str, str] = field(default_factory=dict)
+    time_limit_s: float | None = None
+    memory: str | None = None
+
+
+@dataclass(frozen=True)
+class GuestPlan:
+    """A run's plan in which all paths are the guest's, and what the guest is. `kind` is that of the target."""
+
+    run: runner.Plan
+    lab: Lab
+    kernel: Kernel
+    kind: TargetKind
+    memory: str
+
+    @property
+    def nodes(self) -> list[str]:
+        """Kernel names of the devices: nullb0, nbd1…"""
+        return [f"{_NODES[device.model]}{number}" for number, device in enumerate(self.lab.device)]
+
+    @property
+    def modules(self) -> list[str]:
+        """Modules that the devices and the target need."""
+        models = [name for device in self.lab.device for name in MODULES[device.model]]
+        return list(dict.fromkeys([*ALWAYS, *models, *MODULES[self.kind]]))
+
+
+def make(request: Request) -> GuestPlan:
+    """Read and check everything, and plan the run. Writes nothing."""
+    found, folder = measurement.find(request.measurement)
+    lab = found.lab
+    if lab is None:
+        raise Failure(Exit.USAGE, f"{found.name} has no [lab] in its measurement.toml, so the lab has no devices for it")
+    cases = measurement.choose_cases(found, request.cases or lab.cases)
+    kind = _common_kind(found, cases)
+    memory = request.memory or lab.memory
+    sizes = [measurement.parse_size(device.size) for device in lab.device]
+    nodes = [f"{_NODES[device.model]}{number}" for number, device in enumerate(lab.device)]
+    paths = [MOUNT] if kind == "directory" else [DM] if kind == "dm" else [f"/dev/{node}" for node in nodes]
+    needed = max(case.devices for case in cases)
+    if needed > len(paths):
+        raise Failure(Exit.USAGE, f"{found.name} needs {needed} targets, and its [lab] has {len(paths)}")
+    own = runner.Request(
+        measurement=request.measurement,
+        targets=paths[:needed],
+        strategies=request.strategies or lab.strategies,
+        cases=request.cases,
+        repeat=request.repeat,
+        label=request.kernel.name,
+        settings=request.settings,
+        output=RESULTS,
+        time_limit_s=request.time_limit_s,
+        notes=[_clock_note(lab)],
+    )
+    made = runner.Plan(
+        request=own,
+        measurement=found,
+        folder=folder,
+        output=RESULTS,
+        targets=[
+            Target(kind=kind, path=path, resolved=path, device=path if kind != "directory" else f"/dev/{nodes[0]}")
+            for path in own.targets
+        ],
+        environment=_environment(request.kernel, lab, memory),
+        cases=cases,
+        values=measurement.variables(
+            found,
+            request.settings,
+            shortened=lab.variables,
+            memory_bytes=measurement.parse_size(memory),
+            target_bytes=min(sizes[: max(needed, 1)]),
+        ),
+        repetitions=runner.interleave(found, cases, own),
+        loads={},
+        notes=[*own.notes],
+        warnings=[],
+    )
+    for repetition in made.repetitions:
+        job = runner.render(made, repetition, paths, runner.planned_files(made, repetition.case))
+        made.loads.setdefault(repetition.case, measurement.load_of(job))
+    return GuestPlan(made, lab, request.kernel, kind, memory)
+
+
+def write(guest: GuestPlan, root: Path, shell: bool = False) -> None:
+    """Write the files of the plan for the guest into `root`, where the guest has them in its own root folder."""
+    made = guest.run
+    plan = root / PLAN.relative_to("/")
+    plan.mkdir()
+    paths = [target.resolved for target in made.targets]
+    for case in made.cases:
+        values = runner.case_values(made, case, paths)
+        for variable, path in runner.planned_files(made, case.name).items():
+            text = _in_guest(guest, f"{case.name}: {variable}", case.generate[variable], values)
+            _write(root / Path(path).relative_to("/"), text)
+    for repetition in made.repetitions:
+        folder = plan / repetition.dir
+        folder.mkdir()
+        files = runner.planned_files(made, repetition.case)
+        formats.write_text(folder / "job.fio", runner.render(made, repetition, paths, files))
+        words = runner.command(made, repetition, BIN / layout.observer().name)
+        own = runner.own_environment(made)
+        formats.write_json(folder / "command.json", {"command": words, "environment": own})
+        formats.write_text(folder / "command", f"export {_settings(own)}\nexec {shlex.join(words)}\n")
+    if made.measurement.drop_caches:
+        (plan / "drop-caches").touch()
+    if guest.kind == "dm":
+        _write(plan / "table", _table(guest))
+    formats.write_text(plan / "plan", "".join(f"{line}\n" for line in _lines(guest, shell)))
+
+
+def device_lines(guest: GuestPlan) -> list[str]:
+    """The calls of lab/init that make the devices."""
+    lines = []
+    for node, device in zip(guest.nodes, guest.lab.device, strict=True):
+        if device.model == "null_blk":
+            settings = {"size": measurement.parse_size(device.size) >> 20, **device.settings}
+            lines.append(f"make_null_blk {node} {_settings(settings)}")
+        else:
+            plugin = MODELS / layout.plugin(device.plugin).name
+            lines.append(f"make_nbd {node} {plugin} {_settings(device.settings)}")
+    return lines
+
+
+def _lines(guest: GuestPlan, shell: bool) -> list[str]:
+    lines = device_lines(guest)
+    if guest.kind == "dm":
+        lines.append(f"make_dm {PLAN / 'table'}")
+    if guest.kind == "directory":
+        lines.append(f"make_xfs {guest.nodes[0]}")
+    for role, target in zip(("target", "target2"), guest.run.targets, strict=False):
+        lines.append(f"describe {role} {Path(target.device or '').name}")
+    lines.append("begin")
+    if shell:
+        return [*lines, "prompt"]
+    return [*lines, *(f"repeat {repetition.dir}" for repetition in guest.run.repetitions)]
+
+
+def _table(guest: GuestPlan) -> str:
+    """The dm device's table, the same for all cases."""
+    tables = []
+    for case in guest.run.cases:
+        words = guest.lab.tables.get(case.name)
+        if words is None:
+            raise Failure(Exit.USAGE, f"{guest.run.measurement.name}: [lab] has no table for case {case.name}")
+        tables.append(_in_guest(guest, f"lab: {case.name}", words, {**guest.run.values, **case.set}))
+    if len(set(tables)) > 1:
+        raise Failure(Exit.USAGE, f"cases {', '.join(case.name for case in guest.run.cases)} take different tables: run them apart")
+    return tables[0]
+
+
+def _in_guest(guest: GuestPlan, what: str, words: Sequence[str], values: dict[str, str]) -> str:
+    """What a command of the measurement prints of the guest's devices. It is run here, on empty files of their sizes, in place of
+    which their paths in the guest then stand."""
+    with tempfile.TemporaryDirectory() as name:
+        stand_ins = {}
+        for variable, node, device in zip(("TARGET", "TARGET2"), guest.nodes, guest.lab.device, strict=False):
+            file = Path(name) / node
+            file.touch()
+            with open(file, "r+b") as opened:
+                opened.truncate(measurement.parse_size(device.size))
+            stand_ins[variable] = str(file)
+        text = runner.output_of(guest.run, what, words, {**values, **stand_ins})
+        return text.replace(f"{name}/", "/dev/")
+
+
+def _common_kind(found: Measurement, cases: Sequence[Case]) -> TargetKind:
+    """The kind of target that all cases take: a guest has one."""
+    kinds = {case.name: _kind(case.targets or found.targets) for case in cases}
+    if len(set(kinds.values())) > 1:
+        told = ", ".join(f"{name} ({kind})" for name, kind in kinds.items())
+        raise Failure(Exit.USAGE, f"these cases take different targets, so run them apart: {told}")
+    return next(iter(kinds.values()))
+
+
+def _kind(kinds: Sequence[TargetKind]) -> TargetKind:
+    return next(kind for kind in ("directory", "block", "dm") if kind in kinds)
+
+
+def _environment(kernel: Kernel, lab: Lab, memory: str) -> Environment:
+    """As far as it is known before the guest has told."""
+    fio = layout.fio()
+    return Environment(
+        kernel=kernel.name,
+        cmdline="",
+        fio=environment.fio_version(fio),
+        fio_path=str(BIN / fio.name),
+        engines=str(ENGINES),
+        machine="x86_64",
+        cpus=lab.cpus,
+        memory_bytes=measurement.parse_size(memory),
+        virtualization="qemu",
+        date=environment.now(),
+    )
+
+
+def _clock_note(lab: Lab) -> str:
+    if lab.clock == "virtual":
+        return "measured in virtual time: latencies are those of the device models and of the guest's instructions at 1 ns each"
+    return "measured in a guest by the host's clock: the host's load is in the result"
+
+
+def _settings(settings: dict[str, str] | dict[str, str | int]) -> str:
+    return " ".join(f"{name}={shlex.quote(str(value))}" for name, value in settings.items())
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    formats.write_text(path, text)
