@@ -31,8 +31,8 @@ FLAVOUR = "cloud-amd64"
 
 _SERIES = re.compile(r"\d+\.\d+")
 _IMAGE = re.compile(rf"linux-image-[0-9].*-{FLAVOUR}")
-# What an image package has the kernel itself from, since 6.19. (linux-base-RELEASE holds no part of it, and is not always there.)
-_PARTS = re.compile(r"(linux-(?:image|binary|modules)-[^\s,|]+) \(= ([^)]+)\)")
+# What an image package has its parts from, since 6.19: vmlinuz, modules, and the list of what is built in.
+_PARTS = re.compile(r"(linux-[^\s,|]+) \(= ([^)]+)\)")
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Package:
-    """A package as apt tells it; `needs` are the packages that belong to it: those that hold the kernel, in one exact version."""
+    """A package as apt tells it; `needs` are the packages that belong to it: those it needs in one exact version."""
 
     name: str
     version: str
@@ -184,8 +184,7 @@ class Archive:
 
     def download(self, package: Package, folder: Path) -> None:
         """Unpack a package and those that belong to it into a folder."""
-        files = self._download([(package.name, package.version)], folder)
-        for file in files:
+        for file in self._download([(package.name, package.version)], folder):
             _run(["dpkg-deb", "--extract", str(file), str(folder)])
             file.unlink()
 
@@ -193,12 +192,17 @@ class Archive:
         return packages_of(_run(["apt-cache", *self._options, "show", *names]))
 
     def _download(self, wanted: list[tuple[str, str]], folder: Path) -> list[Path]:
-        seen: list[tuple[str, str]] = []
+        # A part that has left the archive before the package that names it is one of an empty linux-base; what is really missing
+        # is found when the kernel is looked for.
+        there: list[Package] = []
         while wanted:
-            seen += wanted
             shown = self._show(f"{name}={version}" for name, version in wanted)
-            wanted = list(dict.fromkeys(need for package in shown for need in package.needs if need not in seen))
-        _run(["apt-get", *self._options, "download", *(f"{name}={version}" for name, version in seen)], cwd=folder)
+            there += shown
+            have = {(package.name, package.version) for package in there}
+            wanted = list(dict.fromkeys(need for package in shown for need in package.needs if need not in have))
+            if not shown:
+                break
+        _run(["apt-get", *self._options, "download", *(f"{package.name}={package.version}" for package in there)], cwd=folder)
         return sorted(folder.glob("*.deb"))
 
 
