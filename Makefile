@@ -22,6 +22,10 @@ demo: NEEDS := build run
 demo: all ## measure and compare everything, shortened, in 4 minutes
 	@FIO=$(CURDIR)/build/bin/fio exec scripts/durabench demo $(ARGS)
 
+reproduce: NEEDS := build run lab
+reproduce: all ## reproduce the published measurements with stock kernels, in guests
+	@FIO=$(CURDIR)/build/bin/fio exec scripts/durabench lab reproduce $(ARGS)
+
 test: NEEDS := build run lab test
 test: all ## run all tests, with the sanitized build too
 	@setup/fio-source another
@@ -57,4 +61,4 @@ clean: ## remove build/
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p; s/^#   /  /p' $(MAKEFILE_LIST)
 
-.PHONY: all demo test bench install deps clean help
+.PHONY: all demo reproduce test bench install deps clean help

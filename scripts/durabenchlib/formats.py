@@ -67,13 +67,15 @@ class Target:
 @dataclass
 class Guest:
     """The lab's guest that it was measured in: whose clock it had, how its CPU was carried out, its devices as the plan made
-    them, and what its kernel was found to do (docs/lab.md)."""
+    them, and what its kernel was found to do (docs/lab.md); `overhead_ns` is what was subtracted from the times of models for the way
+    to them."""
 
     clock: Literal["virtual", "host"]
     accelerator: str
     qemu: str
     devices: list[str]
     abilities: dict[str, float]
+    overhead_ns: int | None = None
 
 
 @dataclass
@@ -203,9 +205,11 @@ class LabDevice:
 @dataclass
 class Lab:
     """The guest a measurement is carried out in. `tables` has for each case that takes a dm device the command that prints its
-    table; `cases` and `strategies` are what is run where none are named; `variables` shorten the measurement's."""
+    table; `kernels`, `cases` and `strategies` are what is run where none are named: of two kernels the first has the published
+    "before" and the second the "after", of one the strategies stand for them. `variables` shorten the measurement's."""
 
     device: list[LabDevice]
+    kernels: list[str]
     clock: Literal["virtual", "host"] = "virtual"
     memory: str = "1g"
     cpus: int = 1

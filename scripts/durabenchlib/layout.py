@@ -27,11 +27,13 @@ def lab() -> Path:
 
 def plugin(name: str) -> Path:
     """The nbdkit plugin of that name, one of the lab's device models."""
+    folder = _CHECKOUT / "build" / "lab" / "model" if _CHECKOUT else _PREFIX / "lib" / "durabench"
     file = f"nbdkit-{name}-plugin.so"
-    path = (_CHECKOUT / "build" / "lab" / "model" if _CHECKOUT else _PREFIX / "lib" / "durabench") / file
-    if not path.is_file():
-        raise Failure(Exit.MISSING, f"{path} is not there: {_remedy('it is built where nbdkit-plugin-dev is installed')}")
-    return path
+    found = [folder / file] if _CHECKOUT else [*_PREFIX.glob(f"lib*/durabench/{file}"), *_PREFIX.glob(f"lib/*/durabench/{file}")]
+    for path in found:
+        if path.is_file():
+            return path
+    raise Failure(Exit.MISSING, f"{folder / file} is not there: {_remedy('it is built where nbdkit-plugin-dev and libbsd-dev are')}")
 
 
 def published() -> Path:

@@ -58,6 +58,7 @@ MEASUREMENT = {
 }
 RULE = {"memory": False, "min": False, "target": False, "max": False}
 LAB = {
+    "kernels": True,
     "clock": True,
     "memory": True,
     "cpus": False,

@@ -24,6 +24,7 @@ drop_caches = true
 SPAN = "1g"
 RUNTIME = "60"
 [lab]
+kernels = ["9.9"]
 clock = "virtual"
 memory = "512m"
 cases = ["seq"]

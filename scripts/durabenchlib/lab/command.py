@@ -5,17 +5,15 @@ from __future__ import annotations
 
 import argparse
 import os
-import shlex
 import sys
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from .. import compare, formats, layout, measurement, results, run, signals
+from .. import compare, formats, layout, measurement, run, signals
 from ..errors import Exit, Failure
-from ..progress import Shown
-from . import guest, initramfs, kernels, plan, qemu
+from . import guest, initramfs, kernels, plan, qemu, reproduce
 
 
 def add_parser(subparsers: Any) -> None:
@@ -31,6 +29,7 @@ def add_parser(subparsers: Any) -> None:
     listing = inner.add_parser("list", help="the kernels that were fetched", description="List the kernels that were fetched.")
     listing.set_defaults(func=_list)
     _add_run(inner)
+    reproduce.add_parser(inner)
     _add_shell(inner)
     doctor = inner.add_parser(
         "doctor", help="what is there, and what is missing", description="Look whether all is there that the lab needs, and try KVM."
@@ -85,8 +84,8 @@ def _add_kernel(parser: argparse.ArgumentParser) -> None:
         "--kernel",
         metavar="KERNEL",
         action="append",
-        required=True,
-        help="series (6.12) or release of a fetched one, or the path of an image (./arch/x86/boot/bzImage); once for each",
+        default=[],
+        help="series (6.12) or release of a fetched one, or the path of an image (./arch/x86/boot/bzImage); once for each (default: those of its [lab])",
     )
     parser.add_argument(
         "--modules",
@@ -113,7 +112,9 @@ def _list(_args: argparse.Namespace) -> int:
 
 def _run(args: argparse.Namespace) -> int:
     console = Console(stderr=True)
-    chosen = [kernels.find(text, args.modules if "/" in text else None) for text in args.kernel]
+    found, _ = measurement.find(args.measurement)
+    names = args.kernel or (found.lab.kernels if found.lab else [])
+    chosen = [kernels.find(text, args.modules if "/" in text else None) for text in names]
     if len({kernel.name for kernel in chosen}) < len(chosen):
         raise Failure(Exit.USAGE, "one kernel is given twice; --repeat N repeats")
     output = args.output.absolute()
@@ -135,18 +136,9 @@ def _run(args: argparse.Namespace) -> int:
         for kernel in chosen
     ]
     with signals.caught() as stop:
-        for each in plans:
-            folder = output / each.kernel.name
-            _say(console, f"{each.kernel.name}: {each.run.measurement.title}")
-            try:
-                with Shown(console) as shown:
-                    guest.execute(each, folder, shown, stop)
-            finally:
-                if folder.exists():
-                    _say(console, f"results: {shlex.quote(str(folder))}")
-    if len(plans) == 2:
-        before, after = (results.load_run(output / each.kernel.name) for each in plans)
-        comparison = compare.compare_runs(before, after)
+        runs = [guest.shown(each, output / each.kernel.name, console, stop) for each in plans]
+    if len(runs) == 2:
+        comparison = compare.compare_runs(runs[0], runs[1])
         formats.write_json(output / "comparison.json", comparison)
         compare.print_text(comparison, Console())
     return Exit.OK
@@ -187,7 +179,3 @@ def _memory(text: str) -> str:
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
     return text
-
-
-def _say(console: Console, text: str) -> None:
-    console.print(text, markup=False, highlight=False, soft_wrap=True)

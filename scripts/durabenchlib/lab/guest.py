@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import shutil
 import tarfile
 import tempfile
@@ -12,9 +13,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from .. import formats, layout, runner, signals, targets
+from rich.console import Console
+
+from .. import formats, layout, results, runner, signals, targets
 from ..errors import Exit, Failure
 from ..formats import Guest, Repetition, Run
+from ..progress import Shown
 from . import initramfs, plan, qemu
 from .plan import GuestPlan
 
@@ -46,6 +50,22 @@ def execute(guest: GuestPlan, output: Path, progress: runner.Progress, stop: sig
         raise
     _save(run, output)
     return run
+
+
+def shown(guest: GuestPlan, output: Path, console: Console, stop: signals.Stop) -> results.Run:
+    """Carry the plan out and show on the console how it goes on; the run as it is read from the folder."""
+
+    def say(text: str) -> None:
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    say(f"{guest.kernel.name}: {guest.run.measurement.title}")
+    try:
+        with Shown(console) as progress:
+            execute(guest, output, progress, stop)
+    finally:
+        if output.exists():
+            say(f"results: {shlex.quote(str(output))}")
+    return results.load_run(output)
 
 
 @contextlib.contextmanager
@@ -221,6 +241,8 @@ def _describe(run: Run, folder: Path) -> None:
     for line in (_text(folder / "abilities") or "").splitlines():
         name, _, value = line.partition(" ")
         about.lab.abilities[name] = float(value)
+    overhead = _text(folder / "overhead")
+    about.lab.overhead_ns = int(overhead) if overhead else None
     mount = (_text(folder / "mount") or "").split()
     for role, target, model in zip(("target", "target2"), (run.target, run.target2), about.lab.devices, strict=False):
         if target:

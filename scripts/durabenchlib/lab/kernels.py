@@ -134,7 +134,7 @@ def packages_of(records: str) -> list[Package]:
 def sources_of(targets: str, keyring: Path = KEYRING) -> str:
     """A sources.list with all suites that have kernels, from what `apt-get indextargets` tells of this machine's sources: lines of
     origin, label, address. Empty if there is no Debian archive among them."""
-    mirrors = {}
+    mirrors: dict[str, str] = {}
     for line in targets.splitlines():
         origin, label, address = line.split("|")
         if origin == "Debian":

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shlex
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,7 +28,7 @@ MOUNT = "/target"
 DM = "/dev/dm-0"
 
 # What a kernel needs for a device of a model, for a kind of target, and always; what it may have.
-MODULES = {
+MODULES: dict[str, list[str]] = {
     "null_blk": ["null_blk"],
     "nbdkit": ["nbd"],
     "dm": ["dm_mod"],
@@ -167,8 +167,8 @@ def device_lines(guest: GuestPlan) -> list[str]:
     lines = []
     for node, device in zip(guest.nodes, guest.lab.device, strict=True):
         if device.model == "null_blk":
-            settings = {"size": measurement.parse_size(device.size) >> 20, **device.settings}
-            lines.append(f"make_null_blk {node} {_settings(settings)}")
+            size = measurement.parse_size(device.size) >> 20
+            lines.append(f"make_null_blk {node} {_settings({'size': size, **device.settings})}")
         else:
             plugin = MODELS / layout.plugin(device.plugin).name
             lines.append(f"make_nbd {node} {plugin} {_settings(device.settings)}")
@@ -176,7 +176,10 @@ def device_lines(guest: GuestPlan) -> list[str]:
 
 
 def _lines(guest: GuestPlan, shell: bool) -> list[str]:
-    lines = device_lines(guest)
+    # By the host's clock, what the way to a model takes is not the same from one moment to the next.
+    plugins = {device.plugin for device in guest.lab.device if device.plugin} if guest.lab.clock == "virtual" else set()
+    lines = [f"calibrate {MODELS / layout.plugin(plugin).name} {MODELS / 'null.conf'}" for plugin in plugins]
+    lines += device_lines(guest)
     if guest.kind == "dm":
         lines.append(f"make_dm {PLAN / 'table'}")
     if guest.kind == "directory":
@@ -202,7 +205,7 @@ def _table(guest: GuestPlan) -> str:
     return tables[0]
 
 
-def _in_guest(guest: GuestPlan, what: str, words: Sequence[str], values: dict[str, str]) -> str:
+def _in_guest(guest: GuestPlan, what: str, words: Sequence[str], values: Mapping[str, str]) -> str:
     """What a command of the measurement prints of the guest's devices. It is run here, on empty files of their sizes, in place of
     which their paths in the guest then stand."""
     with tempfile.TemporaryDirectory() as name:
@@ -227,7 +230,8 @@ def _common_kind(found: Measurement, cases: Sequence[Case]) -> TargetKind:
 
 
 def _kind(kinds: Sequence[TargetKind]) -> TargetKind:
-    return next(kind for kind in ("directory", "block", "dm") if kind in kinds)
+    preferred: tuple[TargetKind, ...] = ("directory", "block", "dm")
+    return next(kind for kind in preferred if kind in kinds)
 
 
 def _environment(kernel: Kernel, lab: Lab, memory: str) -> Environment:
@@ -253,7 +257,7 @@ def _clock_note(lab: Lab) -> str:
     return "measured in a guest by the host's clock: the host's load is in the result"
 
 
-def _settings(settings: dict[str, str] | dict[str, str | int]) -> str:
+def _settings(settings: Mapping[str, str | int]) -> str:
     return " ".join(f"{name}={shlex.quote(str(value))}" for name, value in settings.items())
 
 
