@@ -44,11 +44,11 @@ static int fill(struct config *c, struct config_entry *e, char *text,
 	value = strtok_r(text, BLANKS, &rest);
 	unit = strtok_r(NULL, BLANKS, &rest);
 	if (!value || strtok_r(NULL, BLANKS, &rest))
-		return fail(c, "%s: write it as NAME = VALUE or NAME = VALUE UNIT",
-			    where);
+		return fail(c, "%s: write it as NAME = VALUE [UNIT]", where);
 	if (!unit)
 		unit = "";
-	if (strlen(value) >= sizeof(e->value) || strlen(unit) >= sizeof(e->unit))
+	if (strlen(value) >= sizeof(e->value) ||
+	    strlen(unit) >= sizeof(e->unit))
 		return fail(c, "%s: %s: too long", where, value);
 	strcpy(e->value, value);
 	strcpy(e->unit, unit);

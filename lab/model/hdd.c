@@ -114,6 +114,13 @@ static double position(const struct hdd *h, double t, const struct place *p)
 	return moved + (wait < 0 ? wait + h->revolution : wait);
 }
 
+static void hdd_reset(struct model *m, uint64_t now)
+{
+	struct hdd *h = m->private;
+
+	h->free = now;
+}
+
 static uint64_t hdd_ready(const struct model *m)
 {
 	const struct hdd *h = m->private;
@@ -254,6 +261,7 @@ const struct medium hdd_medium = {
 	.rotational = true,
 	.init = hdd_init,
 	.exit = hdd_exit,
+	.reset = hdd_reset,
 	.ready = hdd_ready,
 	.access = hdd_access,
 	.choose = hdd_choose,

@@ -294,6 +294,7 @@ int model_cut(struct model *m, uint64_t now)
 	}
 	dirty_exit(&m->dirty);
 	m->dirty = kept;
+	m->medium->reset(m, now);
 	m->changed = now;
 	m->link_free[MODEL_READ] = m->link_free[MODEL_WRITE] = now;
 	return ret;
@@ -396,6 +397,10 @@ static void null_exit(struct model *m)
 {
 }
 
+static void null_reset(struct model *m, uint64_t now)
+{
+}
+
 static uint64_t null_ready(const struct model *m)
 {
 	return 0;
@@ -419,6 +424,7 @@ const struct medium null_medium = {
 	.name = "null",
 	.init = null_init,
 	.exit = null_exit,
+	.reset = null_reset,
 	.ready = null_ready,
 	.access = null_access,
 	.choose = null_choose,

@@ -40,7 +40,7 @@ struct model_stats {
 	uint64_t writes, write_sectors;	/* FUA writes among them */
 	uint64_t fua_writes, flushes;
 	uint64_t empty_flushes;		/* nothing was dirty */
-	uint64_t destages, destaged_sectors;	/* from the cache to the medium */
+	uint64_t destages, destaged_sectors;	/* from cache to medium */
 	uint64_t waits;			/* writes that found the cache full */
 	uint64_t retries;		/* revolutions lost: hdd.c */
 };
@@ -70,6 +70,9 @@ struct medium {
 	int (*init)(struct model *m, struct config *c);
 	void (*exit)(struct model *m);
 
+	/* It was switched off and is on again at @now: it does nothing. */
+	void (*reset)(struct model *m, uint64_t now);
+
 	/* When can it begin with something more? */
 	uint64_t (*ready)(const struct model *m);
 
@@ -92,11 +95,11 @@ struct model {
 
 	uint64_t capacity;	/* sectors */
 	uint32_t sector;	/* bytes */
-	double command;		/* ns for a read or write, whatever else it takes */
-	double flush;		/* ns for a flush, likewise */
+	uint64_t command;	/* ns for a read or write, besides the rest */
+	uint64_t flush;		/* ns for a flush, likewise */
 	double link;		/* ns a byte takes between host and device */
 	uint64_t cache[2];	/* sectors that are held: volatile, safe */
-	double idle;		/* ns without a request before destaging */
+	uint64_t idle;		/* ns without a request before destaging */
 
 	/* Told for each time at which sectors became durable; may be NULL. */
 	void (*persist)(void *data, uint64_t start, uint64_t nr, uint64_t seq);

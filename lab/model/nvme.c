@@ -34,6 +34,15 @@ static unsigned int first_free(const struct nvme *n)
 	return first;
 }
 
+static void nvme_reset(struct model *m, uint64_t now)
+{
+	struct nvme *n = m->private;
+	unsigned int i;
+
+	for (i = 0; i < n->channels; i++)
+		n->free[i] = now;
+}
+
 static uint64_t nvme_ready(const struct model *m)
 {
 	const struct nvme *n = m->private;
@@ -112,6 +121,7 @@ const struct medium nvme_medium = {
 	.name = "nvme",
 	.init = nvme_init,
 	.exit = nvme_exit,
+	.reset = nvme_reset,
 	.ready = nvme_ready,
 	.access = nvme_access,
 	.choose = nvme_choose,

@@ -152,6 +152,19 @@ FOR_EACH_KIND(it_goes_on_after_a_cut)
 	assert_int_equal(device_byte(&d, 4), 'c');
 }
 
+FOR_EACH_KIND(after_a_cut_it_has_nothing_to_do)
+{
+	uint64_t t = 0, done;
+	unsigned int i;
+
+	for (i = 0; i < 200; i += 2)
+		t = device_write(&d, t, i, 1, 'a', false);
+	done = device_flush(&d, t);
+	assert_true(done > t + MS);
+	device_cut(&d, t + 1, 1, 0);
+	assert_int_equal(d.model->medium->ready(d.model), t + 1);
+}
+
 FOR_EACH_KIND(a_cut_tears_by_its_seed)
 {
 	unsigned int i, kept, seen_torn = 0;
@@ -400,6 +413,7 @@ int main(void)
 		cmocka_unit_test(a_write_during_a_flush_is_not_part_of_it),
 		cmocka_unit_test(an_idle_device_empties_its_cache),
 		cmocka_unit_test(it_goes_on_after_a_cut),
+		cmocka_unit_test(after_a_cut_it_has_nothing_to_do),
 		cmocka_unit_test(a_cut_tears_by_its_seed),
 		cmocka_unit_test(nothing_promised_is_lost),
 		cmocka_unit_test(requests_are_counted_apart),

@@ -87,7 +87,8 @@ static void each_error_is_told(void **state)
 	assert_says(NULL_MODEL "capacity = much bytes",
 		    "capacity = much: not a number");
 	assert_says(NULL_MODEL "capacity = nan bytes", "not a number");
-	assert_says(NULL_MODEL "capacity = 100 bytes", "not within 1048576 and");
+	assert_says(NULL_MODEL "capacity = 100 bytes",
+		    "not within 1048576 and");
 	assert_says("model = null\nsector = 1000 bytes\n"
 		    "capacity = 1048576 bytes\n", "a power of two");
 	/* Of a disk, with nothing of what it needs */
