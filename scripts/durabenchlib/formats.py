@@ -193,10 +193,10 @@ class Case:
 
 @dataclass
 class LabDevice:
-    """A device of a guest. `size` is what variables and tables reckon with, and how large a null_blk is made; `settings` are
-    attributes of null_blk or parameters of the nbdkit plugin."""
+    """A device of a guest. `size` is what variables and tables reckon with, and how large the device is made if it is no nbdkit
+    plugin's; `settings` are attributes of null_blk, parameters of the plugin, or options of QEMU's -drive."""
 
-    model: Literal["null_blk", "nbdkit"]
+    model: Literal["null_blk", "nbdkit", "virtio"]
     size: str
     plugin: str = ""
     settings: dict[str, str | int] = field(default_factory=dict)

@@ -108,7 +108,7 @@ def fake_qemu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str]
         program = folder / "qemu-system-x86_64"
         program.write_text(
             "#!/bin/bash\n[ \"$1\" = --version ] && { echo 'QEMU emulator version 1.2.3'; exit; }\n"
-            "disk=$(tr ' ' '\\n' <<<\"$*\" | sed -n 's/^file=\\([^,]*\\),.*/\\1/p'); offset=0\n"
+            "disk=$(tr ' ' '\\n' <<<\"$*\" | sed -n 's/^file=\\([^,]*\\),.*id=disk0,.*/\\1/p'); offset=0\n"
             "keep() { tar -cf t -C results \"$1\" && dd if=t of=\"$disk\" bs=512 seek=$offset conv=notrunc status=none\n"
             "offset=$((offset + $(stat -c %s t) / 512)); echo \"durabench: kept $offset\"; }\n"
             f"cd {tmp_path}; mkdir -p results\n{text}\n"

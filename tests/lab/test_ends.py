@@ -94,7 +94,7 @@ def test_all_goes_well(execute: Execute, fake_qemu: Callable[[str], None], tmp_p
     assert about.lab
     assert about.lab.abilities == {"flushes_per_dsync_write": 1.0}
     assert (about.lab.clock, about.lab.accelerator, about.lab.qemu) == ("virtual", "TCG, counted instructions", "1.2.3")
-    assert about.lab.devices[0].startswith("null_blk nullb0 size=32 memory_backed=1")
+    assert about.lab.devices[0].startswith("null_blk nullb0 size=32m memory_backed=1")
     assert (run.target.size_bytes, run.target.write_cache, run.target.fua) == (512 * 65536, "write back", True)
     assert sorted(path.name for path in (tmp_path / "out/001-seq-fua-1").iterdir()) == ["fio.json", "stderr.txt"]
     assert "SeaBIOS" in (tmp_path / "out/console.log").read_text()

@@ -70,11 +70,27 @@ def test_the_command_is_that_of_a_run(small: str, kernel: Kernel, tmp_path: Path
 def test_a_dm_target(small: str, kernel: Kernel, tmp_path: Path) -> None:
     root = tmp_path / "root"
     made = planned(small, kernel, root, cases=["dm"], strategies=["dsync"])
-    assert (root / "plan/table").read_text() == "0 16 linear /dev/nullb0 0\n16 16 linear /dev/nullb1 8\n"
+    assert (root / "plan/dm-table").read_text() == "0 16 linear /dev/nullb0 0\n16 16 linear /dev/nullb1 8\n"
     lines = (root / "plan/plan").read_text().splitlines()
-    assert lines[2:] == ["make_dm /plan/table", "describe target dm-0", "begin", "repeat 001-dm-dsync-1"]
+    assert lines[2:] == ["make_dm /plan/dm-table", "describe target dm-0", "begin", "repeat 001-dm-dsync-1"]
     assert "filename=/dev/dm-0" in (root / "plan/001-dm-dsync-1/job.fio").read_text().splitlines()
     assert "dm_mod" in made.modules
+
+
+def test_each_dm_case_has_its_own_table(small: str, kernel: Kernel, tmp_path: Path) -> None:
+    file = Path(small) / "measurement.toml"
+    file.write_text(file.read_text().replace("[lab.tables]", '[lab.tables]\nno-table = ["echo", "0 8 zero"]'))
+    root = tmp_path / "root"
+    planned(small, kernel, root, cases=["dm", "no-table"], strategies=["dsync"], repeat=2)
+    assert (root / "plan/plan").read_text().splitlines()[-6:] == [
+        "begin",
+        "repeat 001-dm-dsync-1",
+        "repeat 002-dm-dsync-2",
+        "make_dm /plan/no-table-table",
+        "repeat 003-no-table-dsync-1",
+        "repeat 004-no-table-dsync-2",
+    ]
+    assert (root / "plan/no-table-table").read_text() == "0 8 zero\n"
 
 
 def test_generated_files_see_devices_of_the_right_size(small: str, kernel: Kernel, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from rich.console import Console
 
-from .. import compare, formats, layout, measurement, run, signals
+from .. import compare, formats, layout, measurement, results, run, signals
 from ..errors import Exit, Failure
 from . import guest, initramfs, kernels, plan, qemu, reproduce
 
@@ -136,9 +136,11 @@ def _run(args: argparse.Namespace) -> int:
         for kernel in chosen
     ]
     with signals.caught() as stop:
-        runs = [guest.shown(each, output / each.kernel.name, console, stop) for each in plans]
-    if len(runs) == 2:
-        comparison = compare.compare_runs(runs[0], runs[1])
+        for each in plans:
+            guest.shown(each, output / each.kernel.name, console, stop)
+    if len(plans) == 2:
+        before, after = (results.load_run(output / each.kernel.name) for each in plans)
+        comparison = compare.compare_runs(before, after)
         formats.write_json(output / "comparison.json", comparison)
         compare.print_text(comparison, Console())
     return Exit.OK

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from .. import formats, layout, results, runner, signals, targets
+from .. import formats, layout, measurement, runner, signals, targets
 from ..errors import Exit, Failure
 from ..formats import Guest, Repetition, Run
 from ..progress import Shown
@@ -39,7 +39,7 @@ def execute(guest: GuestPlan, output: Path, progress: runner.Progress, stop: sig
         raise Failure(Exit.USAGE, f"{output}: {error.strerror}") from None
     try:
         with prepared(guest) as machine:
-            _keep_generated(guest, machine.initrd.parent / "plan", output)
+            _keep_generated(machine.initrd.parent / "plan", output)
             run.environment.lab = _guest(guest, machine)
             _save(run, output)
             _carry_out(guest, run, machine, output, progress, stop)
@@ -52,8 +52,8 @@ def execute(guest: GuestPlan, output: Path, progress: runner.Progress, stop: sig
     return run
 
 
-def shown(guest: GuestPlan, output: Path, console: Console, stop: signals.Stop) -> results.Run:
-    """Carry the plan out and show on the console how it goes on; the run as it is read from the folder."""
+def shown(guest: GuestPlan, output: Path, console: Console, stop: signals.Stop) -> None:
+    """Carry the plan out and show on the console how it goes on."""
 
     def say(text: str) -> None:
         console.print(text, markup=False, highlight=False, soft_wrap=True)
@@ -65,7 +65,6 @@ def shown(guest: GuestPlan, output: Path, console: Console, stop: signals.Stop) 
     finally:
         if output.exists():
             say(f"results: {shlex.quote(str(output))}")
-    return results.load_run(output)
 
 
 @contextlib.contextmanager
@@ -79,11 +78,18 @@ def prepared(guest: GuestPlan, shell: bool = False) -> Iterator[qemu.Machine]:
         plan.write(guest, folder / "plan", shell)
         for part in ("tools", "plan"):
             initramfs.archive(folder / part, folder / "initrd")
-        disk = folder / "results"
-        with open(disk, "wb") as file:
-            file.truncate(RESULTS_BYTES)
+        disks = [qemu.Disk(_sparse(folder / "results", RESULTS_BYTES))]
+        for device, node in zip(guest.lab.device, guest.nodes, strict=True):
+            if device.model == "virtio":
+                disks.append(qemu.Disk(_sparse(folder / node, measurement.parse_size(device.size)), device.settings))
         accelerator = qemu.accelerator(guest.lab.clock, guest.kernel.image)
-        yield qemu.Machine(guest.kernel.image, folder / "initrd", disk, accelerator, guest.memory, guest.lab.cpus)
+        yield qemu.Machine(guest.kernel.image, folder / "initrd", disks, accelerator, guest.memory, guest.lab.cpus)
+
+
+def _sparse(path: Path, size: int) -> Path:
+    with open(path, "wb") as file:
+        file.truncate(size)
+    return path
 
 
 def _fill(guest: GuestPlan, root: Path) -> None:
@@ -118,7 +124,7 @@ def _carry_out(
     follower = _Follower(guest, run, progress)
     console = qemu.Console(follower.limit_s, follower.hear)
     end = qemu.run(machine, console, output / "console.log", stop, follower.tick)
-    _unpack(machine.disk, follower.kept_bytes, output)
+    _unpack(machine.disks[0].file, follower.kept_bytes, output)
     if (output / "guest").is_dir():
         _describe(run, output / "guest")
     for repetition in run.repetitions:
@@ -258,17 +264,16 @@ def _text(path: Path) -> str | None:
 
 
 def _guest(guest: GuestPlan, machine: qemu.Machine) -> Guest:
-    devices = [f"{device.model} {line.split(' ', 1)[1]}" for device, line in zip(guest.lab.device, plan.device_lines(guest), strict=True)]
+    devices = [plan.device_text(device, node) for device, node in zip(guest.lab.device, guest.nodes, strict=True)]
     return Guest(guest.lab.clock, machine.accelerator.name, qemu.version(), devices, {})
 
 
-def _keep_generated(guest: GuestPlan, root: Path, output: Path) -> None:
-    """Keep the files that the cases generated, and a dm device's table, in the run's folder."""
-    for path in (root / plan.RESULTS.relative_to("/")).glob("*"):
+def _keep_generated(root: Path, output: Path) -> None:
+    """Keep the files that the cases generated, and the tables of dm devices, in the run's folder."""
+    generated = (root / plan.RESULTS.relative_to("/")).glob("*")
+    tables = (root / plan.PLAN.relative_to("/")).glob("*-table")
+    for path in (*generated, *tables):
         shutil.copy(path, output)
-    table = root / plan.PLAN.relative_to("/") / "table"
-    if table.exists():
-        shutil.copy(table, output / "dm-table")
 
 
 def _save(run: Run, output: Path) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from .. import environment, formats, layout, measurement, runner
 from ..errors import Exit, Failure
-from ..formats import Case, Environment, Lab, Measurement, Target, TargetKind
+from ..formats import Case, Environment, Lab, LabDevice, Measurement, Target, TargetKind
 from .kernels import Kernel
 
 # Where things are in a guest.
@@ -31,15 +31,14 @@ DM = "/dev/dm-0"
 MODULES: dict[str, list[str]] = {
     "null_blk": ["null_blk"],
     "nbdkit": ["nbd"],
+    "virtio": ["virtio_blk"],
     "dm": ["dm_mod"],
     "directory": ["xfs"],
     "block": [],
 }
 ALWAYS = ["virtio_pci", "virtio_blk"]
-# Kernels that have no null_blk or dm are not probed by them; XFS asks the crypto layer for crc32c where it is no library.
-OPTIONAL = ["crc32c_generic", "null_blk", "dm_mod"]
-
-_NODES = {"null_blk": "nullb", "nbdkit": "nbd"}
+# Kernels that have no null_blk or dm are not probed by them, a table may have a zero target; XFS asks the crypto layer for crc32c where it is no library.
+OPTIONAL = ["crc32c_generic", "null_blk", "dm_mod", "dm_zero"]
 
 
 @dataclass(frozen=True)
@@ -69,8 +68,8 @@ class GuestPlan:
 
     @property
     def nodes(self) -> list[str]:
-        """Kernel names of the devices: nullb0, nbd1…"""
-        return [f"{_NODES[device.model]}{number}" for number, device in enumerate(self.lab.device)]
+        """Kernel names of the devices: nullb0, nbd1, vdb…"""
+        return _nodes(self.lab)
 
     @property
     def modules(self) -> list[str]:
@@ -89,7 +88,7 @@ def make(request: Request) -> GuestPlan:
     kind = _common_kind(found, cases)
     memory = request.memory or lab.memory
     sizes = [measurement.parse_size(device.size) for device in lab.device]
-    nodes = [f"{_NODES[device.model]}{number}" for number, device in enumerate(lab.device)]
+    nodes = _nodes(lab)
     paths = [MOUNT] if kind == "directory" else [DM] if kind == "dm" else [f"/dev/{node}" for node in nodes]
     needed = max(case.devices for case in cases)
     if needed > len(paths):
@@ -158,30 +157,46 @@ def write(guest: GuestPlan, root: Path, shell: bool = False) -> None:
     if made.measurement.drop_caches:
         (plan / "drop-caches").touch()
     if guest.kind == "dm":
-        _write(plan / "table", _table(guest))
+        for case in made.cases:
+            _write(plan / _table_name(case.name), _table(guest, case))
     formats.write_text(plan / "plan", "".join(f"{line}\n" for line in _lines(guest, shell)))
 
 
-def device_lines(guest: GuestPlan) -> list[str]:
-    """The calls of lab/init that make the devices."""
+def device_text(device: LabDevice, node: str) -> str:
+    """What a device is, for the results."""
+    return " ".join(filter(None, (device.model, node, device.plugin, f"size={device.size}", _settings(device.settings))))
+
+
+def _device_lines(guest: GuestPlan) -> list[str]:
+    """The calls of lab/init that make the devices; QEMU makes the others."""
     lines = []
     for node, device in zip(guest.nodes, guest.lab.device, strict=True):
         if device.model == "null_blk":
             size = measurement.parse_size(device.size) >> 20
             lines.append(f"make_null_blk {node} {_settings({'size': size, **device.settings})}")
-        else:
+        elif device.model == "nbdkit":
             plugin = MODELS / layout.plugin(device.plugin).name
             lines.append(f"make_nbd {node} {plugin} {_settings(device.settings)}")
     return lines
+
+
+def _nodes(lab: Lab) -> list[str]:
+    found: list[str] = []
+    for number, device in enumerate(lab.device):
+        # vda is the disk that results come out by.
+        disks = "bcdefgh"[sum(each.startswith("vd") for each in found)]
+        found.append({"null_blk": f"nullb{number}", "nbdkit": f"nbd{number}", "virtio": f"vd{disks}"}[device.model])
+    return found
 
 
 def _lines(guest: GuestPlan, shell: bool) -> list[str]:
     # By the host's clock, what the way to a model takes is not the same from one moment to the next.
     plugins = {device.plugin for device in guest.lab.device if device.plugin} if guest.lab.clock == "virtual" else set()
     lines = [f"calibrate {MODELS / layout.plugin(plugin).name} {MODELS / 'null.conf'}" for plugin in plugins]
-    lines += device_lines(guest)
+    lines += _device_lines(guest)
+    repetitions = guest.run.repetitions
     if guest.kind == "dm":
-        lines.append(f"make_dm {PLAN / 'table'}")
+        lines.append(f"make_dm {PLAN / _table_name(repetitions[0].case)}")
     if guest.kind == "directory":
         lines.append(f"make_xfs {guest.nodes[0]}")
     for role, target in zip(("target", "target2"), guest.run.targets, strict=False):
@@ -189,20 +204,25 @@ def _lines(guest: GuestPlan, shell: bool) -> list[str]:
     lines.append("begin")
     if shell:
         return [*lines, "prompt"]
-    return [*lines, *(f"repeat {repetition.dir}" for repetition in guest.run.repetitions)]
+    case = repetitions[0].case
+    for repetition in repetitions:
+        if guest.kind == "dm" and repetition.case != case:
+            case = repetition.case
+            lines.append(f"make_dm {PLAN / _table_name(case)}")
+        lines.append(f"repeat {repetition.dir}")
+    return lines
 
 
-def _table(guest: GuestPlan) -> str:
-    """The dm device's table, the same for all cases."""
-    tables = []
-    for case in guest.run.cases:
-        words = guest.lab.tables.get(case.name)
-        if words is None:
-            raise Failure(Exit.USAGE, f"{guest.run.measurement.name}: [lab] has no table for case {case.name}")
-        tables.append(_in_guest(guest, f"lab: {case.name}", words, {**guest.run.values, **case.set}))
-    if len(set(tables)) > 1:
-        raise Failure(Exit.USAGE, f"cases {', '.join(case.name for case in guest.run.cases)} take different tables: run them apart")
-    return tables[0]
+def _table_name(case: str) -> str:
+    return f"{case}-table"
+
+
+def _table(guest: GuestPlan, case: Case) -> str:
+    """The table of the dm device that a case is measured on."""
+    words = guest.lab.tables.get(case.name)
+    if words is None:
+        raise Failure(Exit.USAGE, f"{guest.run.measurement.name}: [lab] has no table for case {case.name}")
+    return _in_guest(guest, f"lab: {case.name}", words, {**guest.run.values, **case.set})
 
 
 def _in_guest(guest: GuestPlan, what: str, words: Sequence[str], values: Mapping[str, str]) -> str:

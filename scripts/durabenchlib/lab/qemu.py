@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Runs a guest under QEMU: which accelerator it gets, what it says on its console, and how it ends.
 
-QEMU dies with this process, whatever its end is. The guest has no network and no disk but the one its results come out by.
+QEMU dies with this process, whatever its end is. The guest has no network and no disk but those over files of this run.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -50,12 +50,30 @@ KVM = Accelerator("KVM", ("-accel", "kvm", "-cpu", "host"))
 
 
 @dataclass(frozen=True)
+class Disk:
+    """A virtio disk over a raw file, with further options of QEMU's -drive. What the guest flushes is not forced out of this host's
+    page cache: nothing on it has to outlive the host."""
+
+    file: Path
+    options: Mapping[str, str | int] = field(default_factory=dict)
+
+    def arguments(self, number: int) -> list[str]:
+        """QEMU's arguments; it is disk number `number`."""
+        file = str(self.file).replace(",", ",,")
+        options = "".join(f",{name}={value}" for name, value in self.options.items())
+        return [
+            *("-drive", f"file={file},if=none,id=disk{number},format=raw,cache=unsafe{options}"),
+            *("-device", f"virtio-blk-pci,drive=disk{number}"),
+        ]
+
+
+@dataclass(frozen=True)
 class Machine:
-    """A guest: its kernel and files, the raw disk its results go to, memory in QEMU's notation."""
+    """A guest: its kernel and files, its disks, of which the first is for its results, memory in QEMU's notation."""
 
     image: Path
     initrd: Path
-    disk: Path
+    disks: Sequence[Disk]
     accelerator: Accelerator
     memory: str
     cpus: int
@@ -69,7 +87,7 @@ class Machine:
             *("-smp", str(self.cpus), "-m", self.memory),
             *("-kernel", str(self.image), "-initrd", str(self.initrd)),
             *("-append", "console=ttyS0 quiet panic=-1 nokaslr null_blk.nr_devices=0 nbd.nbds_max=4"),
-            *("-drive", f"file={_escaped(self.disk)},if=none,id=out,format=raw,cache=unsafe", "-device", "virtio-blk-pci,drive=out"),
+            *(argument for number, disk in enumerate(self.disks) for argument in disk.arguments(number)),
             *("-serial", serial),
         ]
 
@@ -210,7 +228,3 @@ def version() -> str:
 def interactive(machine: Machine) -> int:
     """Run a guest with its console on this terminal; QEMU's exit status."""
     return subprocess.run(machine.command("mon:stdio"), check=False).returncode
-
-
-def _escaped(path: Path) -> str:
-    return str(path).replace(",", ",,")

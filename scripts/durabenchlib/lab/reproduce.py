@@ -13,7 +13,7 @@ from typing import Any
 
 from rich.console import Console
 
-from .. import compare, formats, layout, measurement, report, signals
+from .. import compare, formats, layout, measurement, report, results, signals
 from ..errors import Exit, Failure
 from ..formats import Comparison
 from ..results import Run
@@ -45,7 +45,9 @@ def run(args: argparse.Namespace) -> int:
     comparison = Comparison([])
     with signals.caught() as stop:
         for name, each in plans.items():
-            done = [guest.shown(one, output / name / one.kernel.name, console, stop) for one in each]
+            for one in each:
+                guest.shown(one, output / name / one.kernel.name, console, stop)
+            done = [results.load_run(output / name / one.kernel.name) for one in each]
             runs += done
             comparison.measurements += _compared(done).measurements
     formats.write_json(output / "comparison.json", comparison)
