@@ -27,8 +27,10 @@ Clock = Literal["virtual", "host"]
 PROGRAM = "qemu-system-x86_64"
 # How long a guest may take to boot, and to end after its plan.
 BOOT_S = 180.0
-# How long it takes KVM to boot to the panic for want of a root file system, and much more.
-PROBE_S = 20.0
+# How long KVM may take to boot to the panic for want of a root file system: several times what it takes.
+PROBE_S = 10.0
+# How long QEMU may take to end after the guest said its last.
+END_S = 20.0
 
 _PANIC = re.compile(r"Kernel panic - not syncing: (.*)")
 _OOM = re.compile(r"Out of memory: Killed process \d+ \(([^)]*)\)")
@@ -160,7 +162,7 @@ def run(machine: Machine, console: Console, log: Path, stop: signals.Stop, tick:
                     hangs = time.monotonic() > console.deadline
                     tick()
             if not stop and not hangs:
-                hangs = not signals.wait(process, PROBE_S)
+                hangs = not signals.wait(process, END_S)
         finally:
             process.kill()
             process.wait()
