@@ -196,7 +196,7 @@ class LabDevice:
     """A device of a guest. `size` is what variables and tables reckon with, and how large the device is made if it is no nbdkit
     plugin's; `settings` are attributes of null_blk, parameters of the plugin, or options of QEMU's -drive."""
 
-    model: Literal["null_blk", "nbdkit", "virtio"]
+    model: Literal["null_blk", "nbdkit", "virtio", "scsi", "nvme"]
     size: str
     plugin: str = ""
     settings: dict[str, str | int] = field(default_factory=dict)

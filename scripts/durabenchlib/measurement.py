@@ -253,12 +253,18 @@ def _check(measurement: Measurement, folder: Path) -> None:
         _check_sizes(source, name, sizes)
     _check_sizes(source, "file_size", [measurement.file_size])
     if measurement.lab:
-        _check_lab(measurement, measurement.lab, source)
+        check_lab(measurement, measurement.lab, str(source))
 
 
-def _check_lab(measurement: Measurement, lab: Lab, source: Path) -> None:
+def check_lab(measurement: Measurement, lab: Lab, source: str) -> None:
+    """Refuse a guest that can't be; `source` tells where it is from."""
     if not lab.device:
         raise Failure(Exit.INPUT, f"{source}: lab: it has no device")
+    for device in lab.device:
+        if lab.clock == "virtual" and device.model in ("virtio", "scsi", "nvme"):
+            raise Failure(
+                Exit.INPUT, f"{source}: lab: {device.model} is a disk over a file of the host's, which takes its time: clock = \"host\""
+            )
     _check_sizes(source, "lab", [lab.memory, *(device.size for device in lab.device)])
     known = {case.name for case in measurement.case}
     for name in (*lab.cases, *lab.tables):
@@ -269,7 +275,7 @@ def _check_lab(measurement: Measurement, lab: Lab, source: Path) -> None:
             raise Failure(Exit.INPUT, f"{source}: lab: {strategy!r} is not in strategies")
 
 
-def _check_sizes(source: Path, name: str, sizes: Sequence[str | None]) -> None:
+def _check_sizes(source: Path | str, name: str, sizes: Sequence[str | None]) -> None:
     for size in sizes:
         try:
             parse_size(size or "0")

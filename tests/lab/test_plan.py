@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from durabenchlib import layout
 from durabenchlib.errors import Exit, Failure
+from durabenchlib.formats import LabDevice
 from durabenchlib.lab import plan
 from durabenchlib.lab.kernels import Kernel
 from durabenchlib.lab.plan import GuestPlan, Request
@@ -116,6 +117,19 @@ def test_what_can_not_be_planned(small: str, kernel: Kernel, tmp_path: Path, ask
     assert caught.value.status == Exit.USAGE
 
 
+def test_other_devices_than_the_measurements(small: str, kernel: Kernel, tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    devices = [LabDevice("nvme", "64m"), LabDevice("scsi", "1g", settings={"throttling.bps-write": 1000})]
+    made = planned(small, kernel, root, strategies=["fua"], devices=devices, clock="host")
+    assert (root / "plan/plan").read_text().splitlines() == ["describe target nvme0n1", "begin", "repeat 001-seq-fua-1"]
+    job = (root / "plan/001-seq-fua-1/job.fio").read_text().splitlines()
+    assert "filename=/dev/nvme0n1" in job
+    assert "size=32m" in job
+    assert made.modules == ["virtio_pci", "virtio_blk", "nvme", "virtio_scsi", "sd_mod"]
+    with pytest.raises(Failure, match="--device and --clock: lab: nvme is a disk over a file"):
+        planned(small, kernel, tmp_path / "other", devices=devices)
+
+
 def test_a_measurement_without_a_lab(small: str, kernel: Kernel, tmp_path: Path) -> None:
     file = Path(small) / "measurement.toml"
     file.write_text(re.sub(r"\[lab\].*?(?=\[\[case)", "", file.read_text(), flags=re.DOTALL))
@@ -128,7 +142,8 @@ def test_a_measurement_without_a_lab(small: str, kernel: Kernel, tmp_path: Path)
     [
         ('cases = ["seq"]', 'cases = ["gone"]', "there is no case 'gone'"),
         ('memory = "512m"', 'memory = "much"', "'much' is not a size"),
-        ('model = "null_blk"', 'model = "tape"', "'tape' is none of null_blk, nbdkit"),
+        ('model = "null_blk"', 'model = "tape"', "'tape' is none of null_blk, nbdkit, virtio, scsi, nvme"),
+        ('model = "null_blk"', 'model = "scsi"', "scsi is a disk over a file of the host's"),
         ('clock = "virtual"', 'clock = "sun"', "'sun' is none of virtual, host"),
     ],
 )

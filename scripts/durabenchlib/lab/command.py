@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import typing
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from rich.console import Console
 
 from .. import compare, formats, layout, measurement, results, run, signals
 from ..errors import Exit, Failure
+from ..formats import LabDevice
 from . import guest, initramfs, kernels, plan, qemu, reproduce
 
 
@@ -61,6 +63,16 @@ def _add_run(inner: Any) -> None:
     parser.add_argument(
         "--set", metavar="NAME=VALUE", action="append", type=run.setting, default=[], help="set a variable of the job files"
     )
+    parser.add_argument(
+        "--device",
+        metavar="MODEL,size=SIZE[,NAME=VALUE…]",
+        action="append",
+        type=_device,
+        default=[],
+        help="in place of the devices of its [lab]: null_blk, nbdkit (plugin=NAME), virtio, scsi or nvme, with the settings that "
+        "docs/lab.md tells of",
+    )
+    parser.add_argument("--clock", choices=["virtual", "host"], help="the guest's (default: that of its [lab])")
     parser.add_argument("--memory", metavar="SIZE", type=_memory, help="of the guest (default: that of its [lab])")
     parser.add_argument("--time-limit", metavar="SECONDS", type=run.seconds, help="end a repetition after that time of the guest's")
     parser.add_argument("-o", "--output", metavar="DIR", type=Path, required=True, help="new or empty; a folder in it for each kernel")
@@ -131,6 +143,8 @@ def _run(args: argparse.Namespace) -> int:
                 settings=dict(args.set),
                 time_limit_s=args.time_limit,
                 memory=args.memory,
+                devices=args.device,
+                clock=args.clock,
             )
         )
         for kernel in chosen
@@ -173,6 +187,20 @@ def _doctor(_args: argparse.Namespace) -> int:
 def _needed() -> list[tuple[str, Any]]:
     tools = [(name, lambda name=name: initramfs.tool(name)) for name in initramfs.TOOLS]
     return [("qemu", lambda: f"{qemu.program()} {qemu.version()}"), *tools, ("fio", layout.fio), ("engines", layout.engines)]
+
+
+def _device(text: str) -> LabDevice:
+    model, *rest = text.split(",")
+    settings = dict(each.partition("=")[::2] for each in rest)
+    size = settings.pop("size", "")
+    try:
+        measurement.parse_size(size)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text}: size={error}") from None
+    models = typing.get_args(typing.get_type_hints(LabDevice)["model"])
+    if model not in models or not all(settings.values()):
+        raise argparse.ArgumentTypeError(f"{text} is not MODEL,size=SIZE,NAME=VALUE… with a model of {', '.join(models)}")
+    return LabDevice(typing.cast(typing.Any, model), size, settings.pop("plugin", ""), typing.cast("dict[str, str | int]", settings))
 
 
 def _memory(text: str) -> str:

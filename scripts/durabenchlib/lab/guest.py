@@ -80,8 +80,8 @@ def prepared(guest: GuestPlan, shell: bool = False) -> Iterator[qemu.Machine]:
             initramfs.archive(folder / part, folder / "initrd")
         disks = [qemu.Disk(_sparse(folder / "results", RESULTS_BYTES))]
         for device, node in zip(guest.lab.device, guest.nodes, strict=True):
-            if device.model == "virtio":
-                disks.append(qemu.Disk(_sparse(folder / node, measurement.parse_size(device.size)), device.settings))
+            if device.model == "virtio" or device.model == "scsi" or device.model == "nvme":
+                disks.append(qemu.Disk(_sparse(folder / node, measurement.parse_size(device.size)), device.model, device.settings))
         accelerator = qemu.accelerator(guest.lab.clock, guest.kernel.image)
         yield qemu.Machine(guest.kernel.image, folder / "initrd", disks, accelerator, guest.memory, guest.lab.cpus)
 

@@ -7,6 +7,7 @@ Job files and command lines are rendered here in full, as for a run on this host
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -16,6 +17,7 @@ from pathlib import Path
 from .. import environment, formats, layout, measurement, runner
 from ..errors import Exit, Failure
 from ..formats import Case, Environment, Lab, LabDevice, Measurement, Target, TargetKind
+from . import qemu
 from .kernels import Kernel
 
 # Where things are in a guest.
@@ -32,6 +34,8 @@ MODULES: dict[str, list[str]] = {
     "null_blk": ["null_blk"],
     "nbdkit": ["nbd"],
     "virtio": ["virtio_blk"],
+    "scsi": ["virtio_scsi", "sd_mod"],
+    "nvme": ["nvme"],
     "dm": ["dm_mod"],
     "directory": ["xfs"],
     "block": [],
@@ -43,7 +47,7 @@ OPTIONAL = ["crc32c_generic", "null_blk", "dm_mod", "dm_zero"]
 
 @dataclass(frozen=True)
 class Request:
-    """What a person asks for of one kernel."""
+    """What a person asks for of one kernel; `devices`, `clock` and `memory` in place of those of the measurement's [lab]."""
 
     measurement: str
     kernel: Kernel
@@ -54,6 +58,8 @@ class Request:
     settings: dict[str, str] = field(default_factory=dict)
     time_limit_s: float | None = None
     memory: str | None = None
+    devices: Sequence[LabDevice] = ()
+    clock: qemu.Clock | None = None
 
 
 @dataclass(frozen=True)
@@ -81,9 +87,10 @@ class GuestPlan:
 def make(request: Request) -> GuestPlan:
     """Read and check everything, and plan the run. Writes nothing."""
     found, folder = measurement.find(request.measurement)
-    lab = found.lab
-    if lab is None:
+    if found.lab is None:
         raise Failure(Exit.USAGE, f"{found.name} has no [lab] in its measurement.toml, so the lab has no devices for it")
+    lab = dataclasses.replace(found.lab, device=list(request.devices) or found.lab.device, clock=request.clock or found.lab.clock)
+    measurement.check_lab(found, lab, "--device and --clock")
     cases = measurement.choose_cases(found, request.cases or lab.cases)
     kind = _common_kind(found, cases)
     memory = request.memory or lab.memory
@@ -181,11 +188,20 @@ def _device_lines(guest: GuestPlan) -> list[str]:
 
 
 def _nodes(lab: Lab) -> list[str]:
-    found: list[str] = []
+    seen: dict[str, int] = {}
+    found = []
     for number, device in enumerate(lab.device):
-        # vda is the disk that results come out by.
-        disks = "bcdefgh"[sum(each.startswith("vd") for each in found)]
-        found.append({"null_blk": f"nullb{number}", "nbdkit": f"nbd{number}", "virtio": f"vd{disks}"}[device.model])
+        same = seen.get(device.model, 0)
+        seen[device.model] = same + 1
+        name = {
+            "null_blk": f"nullb{number}",
+            "nbdkit": f"nbd{number}",
+            # vda is the disk that results come out by.
+            "virtio": f"vd{chr(ord('b') + same)}",
+            "scsi": f"sd{chr(ord('a') + same)}",
+            "nvme": f"nvme{same}n1",
+        }
+        found.append(name[device.model])
     return found
 
 

@@ -23,6 +23,7 @@ from .. import signals
 from ..errors import Exit, Failure
 
 Clock = Literal["virtual", "host"]
+DiskModel = Literal["virtio", "scsi", "nvme"]
 
 PROGRAM = "qemu-system-x86_64"
 # How long a guest may take to boot, and to end after its plan.
@@ -53,20 +54,25 @@ KVM = Accelerator("KVM", ("-accel", "kvm", "-cpu", "host"))
 
 @dataclass(frozen=True)
 class Disk:
-    """A virtio disk over a raw file, with further options of QEMU's -drive. What the guest flushes is not forced out of this host's
-    page cache: nothing on it has to outlive the host."""
+    """A disk over a raw file, with further options of QEMU's -drive. What the guest flushes is not forced out of this host's page
+    cache: nothing on it has to outlive the host."""
 
     file: Path
+    model: DiskModel = "virtio"
     options: Mapping[str, str | int] = field(default_factory=dict)
 
     def arguments(self, number: int) -> list[str]:
         """QEMU's arguments; it is disk number `number`."""
         file = str(self.file).replace(",", ",,")
         options = "".join(f",{name}={value}" for name, value in self.options.items())
-        return [
-            *("-drive", f"file={file},if=none,id=disk{number},format=raw,cache=unsafe{options}"),
-            *("-device", f"virtio-blk-pci,drive=disk{number}"),
-        ]
+        name = f"disk{number}"
+        devices = {
+            "virtio": [f"virtio-blk-pci,drive={name}"],
+            "scsi": [f"virtio-scsi-pci,id=hba{number}", f"scsi-hd,bus=hba{number}.0,drive={name},serial={name},dpofua=on"],
+            "nvme": [f"nvme,drive={name},serial={name}"],
+        }
+        drive = ["-drive", f"file={file},if=none,id={name},format=raw,cache=unsafe{options}"]
+        return [*drive, *(argument for device in devices[self.model] for argument in ("-device", device))]
 
 
 @dataclass(frozen=True)
