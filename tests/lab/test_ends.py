@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import shutil
 import signal
 import threading
 import time
@@ -109,9 +108,10 @@ def test_all_goes_well(execute: Execute, fake_qemu: Callable[[str], None], tmp_p
         ),
         ("echo 'durabench: error nbd-client: nbd0 is not there'", "the guest gave up: nbd-client: nbd0 is not there"),
         ("echo 'qemu: no such kernel' >&2; exit 3", "ended with status 3: qemu: no such kernel"),
+        ("echo 'durabench: done'", "left out a part of its plan"),
         ("exit 0", "ended before its plan did: the last it said was 'end'"),
     ],
-    ids=["panic", "error", "qemu", "early"],
+    ids=["panic", "error", "qemu", "gap", "early"],
 )
 def test_an_end_before_its_time(
     execute: Execute, fake_qemu: Callable[[str], None], tmp_path: Path, text: str, says: str
@@ -200,10 +200,12 @@ def test_nothing_is_left_in_the_temporary_folder(
 
 
 def test_a_name_that_leads_out_is_not_followed(execute: Execute, fake_qemu: Callable[[str], None], tmp_path: Path) -> None:
-    fake_qemu(BOOTED + "echo bad >evil; tar -cPf t -C results ../evil; dd if=t of=$disk bs=512 seek=$offset conv=notrunc status=none\n"
-              "echo \"durabench: kept $((offset + 20))\"; rm evil\n" + "echo 'durabench: done'")
-    shutil.rmtree(tmp_path / "out", ignore_errors=True)
-    execute(repeat=1)
+    fake_qemu(
+        BOOTED + WELL + "echo bad >evil; tar -cPf t -C results ../evil; dd if=t of=$disk bs=512 seek=$offset conv=notrunc status=none\n"
+        "echo \"durabench: kept $((offset + 20))\"; rm evil; echo 'durabench: done'"
+    )
+    execute()
+    assert (tmp_path / "out/001-seq-fua-1/fio.json").exists()
     assert not (tmp_path / "evil").exists()
 
 

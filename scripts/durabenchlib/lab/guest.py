@@ -136,6 +136,8 @@ def _carry_out(
         raise Failure(Exit.FAILED, f"{guest.kernel.name}: {end.error} (see {output / 'console.log'})")
     if failed:
         raise Failure(Exit.FAILED, f"{output / failed.dir}: {failed.reason}")
+    if any(each.status == "pending" for each in run.repetitions):
+        raise Failure(Exit.FAILED, f"{guest.kernel.name}: the guest left out a part of its plan (see {output / 'console.log'})")
     run.status = "complete"
 
 
