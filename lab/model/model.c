@@ -384,11 +384,13 @@ void model_free(struct model *m)
 }
 
 /*
- * No medium at all: whatever is asked is done at once. What a guest measures
- * on it is the guest's own overhead.
+ * No medium at all: whatever is asked takes the same time. What a guest
+ * measures beyond it is the guest's own overhead.
  */
 static int null_init(struct model *m, struct config *c)
 {
+	m->command = 1e3 * config_number(c, "command", "us", 0, 1e6);
+	m->flush = m->command;
 	m->cache[false] = m->cache[true] = UINT64_MAX;
 	return 0;
 }

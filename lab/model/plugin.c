@@ -6,7 +6,7 @@
  * emulated SCSI or NVMe disk would get them as something else.
  *
  *	nbdkit nbdkit-devicemodel-plugin.so FILE [seed=N] [overhead=NS]
- *		[file=IMAGE] [stats=FILE] [PARAMETER=VALUE]...
+ *		[file=IMAGE | keep=false] [stats=FILE] [PARAMETER=VALUE]...
  *
  * Requests are decided in the order in which they come and wait side by side.
  */
@@ -32,13 +32,13 @@ static struct {
 	struct config config;
 	char *image, *stats;	/* file names or NULL */
 	uint64_t seed, overhead;
+	bool keep;		/* the data */
 
 	struct store store;
-	bool stored;
 	pthread_mutex_t lock;	/* of the model, the store and the order */
 	struct model *model;
 	uint64_t start;		/* of its time, CLOCK_MONOTONIC */
-} plugin = { .lock = PTHREAD_MUTEX_INITIALIZER };
+} plugin = { .keep = true, .lock = PTHREAD_MUTEX_INITIALIZER };
 
 static uint64_t clock_now(void)
 {
@@ -51,6 +51,7 @@ static uint64_t clock_now(void)
 static int plugin_config(const char *key, const char *value)
 {
 	char **path = NULL;
+	int ret;
 
 	if (!strcmp(key, "conf")) {
 		if (!config_read(&plugin.config, value))
@@ -59,6 +60,10 @@ static int plugin_config(const char *key, const char *value)
 		return nbdkit_parse_uint64_t(key, value, &plugin.seed);
 	} else if (!strcmp(key, "overhead")) {
 		return nbdkit_parse_uint64_t(key, value, &plugin.overhead);
+	} else if (!strcmp(key, "keep")) {
+		ret = nbdkit_parse_bool(value);
+		plugin.keep = ret;
+		return ret < 0 ? -1 : 0;
 	} else if (!strcmp(key, "file")) {
 		path = &plugin.image;
 	} else if (!strcmp(key, "stats")) {
@@ -77,10 +82,15 @@ static int plugin_config(const char *key, const char *value)
 
 static int plugin_config_complete(void)
 {
-	if (plugin.config.nr)
-		return 0;
-	nbdkit_error("conf=FILE is missing, the parameters of the model");
-	return -1;
+	if (!plugin.config.nr) {
+		nbdkit_error("conf=FILE is missing, the model's parameters");
+		return -1;
+	}
+	if (plugin.image && !plugin.keep) {
+		nbdkit_error("file=IMAGE keeps the data, keep=false does not");
+		return -1;
+	}
+	return 0;
 }
 
 static int plugin_get_ready(void)
@@ -93,6 +103,8 @@ static int plugin_get_ready(void)
 		return -1;
 	}
 	plugin.model = m;
+	if (!plugin.keep)
+		return 0;
 	ret = store_open(&plugin.store, plugin.image, m->capacity * m->sector,
 			 m->sector, false);
 	if (ret) {
@@ -100,7 +112,6 @@ static int plugin_get_ready(void)
 			     strerror(-ret));
 		return -1;
 	}
-	plugin.stored = true;
 	return 0;
 }
 
@@ -117,8 +128,7 @@ static int plugin_after_fork(void)
 
 static void plugin_unload(void)
 {
-	if (plugin.stored)
-		store_close(&plugin.store);
+	store_close(&plugin.store);
 	if (plugin.model)
 		model_free(plugin.model);
 	free(plugin.image);
@@ -187,7 +197,7 @@ static void plugin_close(void *handle)
 
 static int64_t plugin_get_size(void *handle)
 {
-	return plugin.store.size;
+	return plugin.model->capacity * plugin.model->sector;
 }
 
 static int plugin_block_size(void *handle, uint32_t *minimum,
@@ -293,6 +303,7 @@ static struct nbdkit_plugin descriptor = {
 		"seed=N           what is random about it\n"
 		"overhead=NS      the way here and back, to be subtracted\n"
 		"file=IMAGE       keep the data in this sparse file\n"
+		"keep=false       keep none: what is read is zeroes\n"
 		"stats=FILE       write the counts there when a client leaves\n"
 		"PARAMETER=VALUE  over that of the file",
 	.config = plugin_config,

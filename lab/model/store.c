@@ -46,8 +46,10 @@ int store_open(struct store *s, const char *path, uint64_t size,
 	*s = (struct store){ .size = size, .sector = sector, .undo = undo };
 	RB_INIT(&s->versions);
 	s->image = mmap(NULL, size, PROT_READ | PROT_WRITE, flags, fd, 0);
-	if (s->image == MAP_FAILED)
+	if (s->image == MAP_FAILED) {
+		s->image = NULL;
 		goto err_close;
+	}
 	/* Of a few scattered blocks, huge pages would be mostly zeroes. */
 	madvise(s->image, size, MADV_NOHUGEPAGE);
 	if (fd >= 0)
@@ -73,13 +75,17 @@ void store_close(struct store *s)
 
 	while ((v = RB_MIN(store_versions, &s->versions)))
 		drop(s, v);
-	munmap(s->image, s->size);
+	if (s->image)
+		munmap(s->image, s->size);
 }
 
 void store_read(const struct store *s, void *buffer, uint64_t offset,
 		size_t count)
 {
-	memcpy(buffer, s->image + offset, count);
+	if (s->image)
+		memcpy(buffer, s->image + offset, count);
+	else
+		memset(buffer, 0, count);
 }
 
 /* The oldest version of @sector that is kept, or one of a sector after it. */
@@ -131,7 +137,8 @@ int store_write(struct store *s, const void *buffer, uint64_t offset,
 			if (ret)
 				return ret;
 		}
-	memcpy(s->image + offset, buffer, count);
+	if (s->image)
+		memcpy(s->image + offset, buffer, count);
 	return 0;
 }
 

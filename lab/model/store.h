@@ -20,7 +20,7 @@
 RB_HEAD(store_versions, store_version);
 
 struct store {
-	uint8_t *image;
+	uint8_t *image;		/* NULL: no data is kept, all is zeroes */
 	uint64_t size;		/* bytes */
 	uint32_t sector;	/* bytes */
 	bool undo;		/* older versions are kept */
@@ -30,7 +30,8 @@ struct store {
 /*
  * @size bytes of zeroes in memory, or of the file @path (NULL: none), which is
  * made where it isn't there, grows to @size, and may be sparse. With @undo the
- * store can be cut. Returns 0 or -errno.
+ * store can be cut. Returns 0 or -errno. A store that was never opened, and is
+ * all zeroes itself, keeps no data.
  */
 int store_open(struct store *s, const char *path, uint64_t size,
 	       uint32_t sector, bool undo);

@@ -110,6 +110,13 @@ def test_data_is_kept_in_a_sparse_file(connect: Connect, tmp_path: Path) -> None
         assert disk.pread(512, offset) == byte * 512
 
 
+def test_data_is_not_kept_where_nobody_wants_it(connect: Connect) -> None:
+    disk = connect(HDD, "keep=false")
+    disk.pwrite(b"a" * 4096, 4096)
+    assert disk.get_size() == 20000588955648
+    assert disk.pread(4096, 4096) == bytes(4096)
+
+
 def test_a_request_does_not_wait_for_another_s_end(connect: Connect) -> None:
     disk = connect(NVME, "read=1000000")
     read = disk.aio_pread(nbd.Buffer(4096), 1 << 20)
@@ -140,12 +147,14 @@ def test_the_overhead_is_subtracted(connect: Connect) -> None:
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ([], "conf=FILE is missing, the parameters of the model"),
+        ([], "conf=FILE is missing, the model's parameters"),
         (["/none/such"], "/none/such: No such file or directory"),
         ([HDD, "rpm=7200"], "rpm: this model has no such parameter"),
         ([HDD, "speed=120 Hz"], "speed = 120 Hz: it has to be in rpm"),
         ([HDD, "file=/none/such"], "/none/such: No such file or directory"),
         ([HDD, "seed=x"], "seed"),
+        ([HDD, "keep=perhaps"], "could not decipher boolean (perhaps)"),
+        ([HDD, "keep=no", "file=image"], "file=IMAGE keeps the data, keep=false does not"),
     ],
     ids=str,
 )

@@ -49,7 +49,7 @@ static const char *error_of(const char *text)
 	return c.error;
 }
 
-#define NULL_MODEL "model = null\nsector = 4096 bytes\n"
+#define NULL_MODEL "model = null\nsector = 4096 bytes\ncommand = 0 us\n"
 #define GOOD	NULL_MODEL "capacity = 1048576 bytes\n"
 
 static void assert_says(const char *text, const char *expected)
@@ -65,17 +65,18 @@ static void a_file_may_have_comments_and_spaces(void **state)
 	assert_string_equal(error_of(GOOD), "");
 	assert_string_equal(error_of("# a\n\n \tmodel=null # b\n"
 				     "sector =4096   bytes\n"
+				     "command = 1.5 us\n"
 				     "capacity= 1048576 bytes"), "");
 }
 
 static void each_error_is_told(void **state)
 {
-	assert_says(GOOD "x", ":4: no = in it");
-	assert_says(GOOD "a b = 1", ":4: one name has to stand before =");
-	assert_says(GOOD "= 1", ":4: one name");
-	assert_says(GOOD "a =", ":4: write it as NAME = VALUE");
-	assert_says(GOOD "a = 1 us 2", ":4: write it as NAME = VALUE");
-	assert_says(GOOD "model = hdd", ":4: model is given a second time");
+	assert_says(GOOD "x", ":5: no = in it");
+	assert_says(GOOD "a b = 1", ":5: one name has to stand before =");
+	assert_says(GOOD "= 1", ":5: one name");
+	assert_says(GOOD "a =", ":5: write it as NAME = VALUE");
+	assert_says(GOOD "a = 1 us 2", ":5: write it as NAME = VALUE");
+	assert_says(GOOD "model = hdd", ":5: model is given a second time");
 	assert_says(GOOD "a = 1", "a: this model has no such parameter");
 	assert_says("model = floppy", "model = floppy: it has to be hdd");
 	assert_says("", "model is missing");
