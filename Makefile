@@ -34,6 +34,10 @@ test: all ## run all tests, with the sanitized build too
 	@$(BUILD) build/asan
 	@FIO=$(CURDIR)/build/bin/fio tests/run $(ARGS)
 
+test-lab: NEEDS := build run lab test
+test-lab: all ## run every strategy on old and new kernels, in guests
+	@FIO=$(CURDIR)/build/bin/fio tests/run tests/lab/matrix.py
+
 bench: NEEDS := build run
 bench: all ## compare the engines' overhead with fio's own engines
 	@FIO=$(CURDIR)/build/bin/fio tests/bench/run $(ARGS)
@@ -59,6 +63,6 @@ clean: ## remove build/
 	rm -rf build
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p; s/^#   /  /p' $(MAKEFILE_LIST)
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p; s/^#   /  /p' $(MAKEFILE_LIST)
 
-.PHONY: all demo reproduce test bench install deps clean help
+.PHONY: all demo reproduce test test-lab bench install deps clean help
