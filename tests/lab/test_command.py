@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -90,3 +91,15 @@ def test_a_folder_that_is_not_empty(small: str, tmp_path: Path, capsys: pytest.C
 def test_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["lab", "list"]) == 0
     assert [line.split() for line in capsys.readouterr().out.splitlines()] == [["9.8", "9.8.1-a", "9.8.1-1"], ["9.9", "9.9.2-a", "9.9.2-1"]]
+
+
+def test_doctor(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    cli.main(["lab", "doctor"])
+    out = capsys.readouterr().out
+    assert re.search(r"^ok +qemu: .*qemu-system-x86_64 1.2.3$", out, re.MULTILINE)
+    assert re.search(r"^ok +kernels: 9.8.1-a, 9.9.2-a$", out, re.MULTILINE)
+    (tmp_path / "few").mkdir()
+    (tmp_path / "few/dpkg").symlink_to("/usr/bin/dpkg")
+    monkeypatch.setenv("PATH", str(tmp_path / "few"))
+    assert cli.main(["lab", "doctor"]) == 69
+    assert re.search(r"^missing +qemu: .*install the package qemu-system-x86$", capsys.readouterr().out, re.MULTILINE)

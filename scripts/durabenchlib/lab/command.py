@@ -186,7 +186,8 @@ def _doctor(_args: argparse.Namespace) -> int:
 
 def _needed() -> list[tuple[str, Any]]:
     tools = [(name, lambda name=name: initramfs.tool(name)) for name in initramfs.TOOLS]
-    return [("qemu", lambda: f"{qemu.program()} {qemu.version()}"), *tools, ("fio", layout.fio), ("engines", layout.engines)]
+    parts = [("fio", layout.fio), ("engines", layout.engines), ("device models", lambda: layout.plugin("devicemodel"))]
+    return [("qemu", lambda: f"{qemu.program()} {qemu.version()}"), *tools, *parts]
 
 
 def _device(text: str) -> LabDevice:
