@@ -51,6 +51,20 @@ def build() -> Path:
     return _CHECKOUT / "build" if _CHECKOUT else Path.cwd() / "durabench-results"
 
 
+def output(folder: Path | None, name: str) -> Path:
+    """A new or empty folder for results; where none is given, `name` in `build()`, emptied."""
+    path = folder.absolute() if folder else build() / name
+    if folder is None and path.exists():
+        shutil.rmtree(path)
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise Failure(Exit.USAGE, f"{path} is there already and not empty")
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Failure(Exit.USAGE, f"{path}: {error.strerror}") from None
+    return path
+
+
 def engines() -> Path:
     """Folder of the engines."""
     named = os.environ.get("DURABENCH_ENGINES")

@@ -111,9 +111,20 @@ def fake_qemu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str]
             "disk=$(tr ' ' '\\n' <<<\"$*\" | sed -n 's/^file=\\([^,]*\\),.*id=disk0,.*/\\1/p'); offset=0\n"
             "keep() { tar -cf t -C results \"$1\" && dd if=t of=\"$disk\" bs=512 seek=$offset conv=notrunc status=none\n"
             "offset=$((offset + $(stat -c %s t) / 512)); echo \"durabench: kept $offset\"; }\n"
-            f"cd {tmp_path}; mkdir -p results\n{text}\n"
+            f"cd $(mktemp -d -p {tmp_path}); mkdir -p results\n{text}\n"
         )
         program.chmod(0o755)
         monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
 
     return make
+
+
+@pytest.fixture
+def own_image(tmp_path: Path) -> Path:
+    """A kernel image of one's own, as far as its header goes; its release is 7.4.0-mine."""
+    header = bytearray(0x300)
+    header[0x202:0x206] = b"HdrS"
+    header[0x20E:0x210] = (0x100).to_bytes(2, "little")
+    image = tmp_path / "bzImage"
+    image.write_bytes(bytes(header) + b"7.4.0-mine (me@here) #1 SMP\0" + bytes(64))
+    return image

@@ -16,7 +16,7 @@ from durabenchlib.formats import Repetition, Run
 from durabenchlib.lab import guest, plan, qemu
 from durabenchlib.lab.kernels import Kernel
 
-from command import eventually, processes
+from command import eventually, processes, start
 
 FIO = Path(__file__).resolve().parent.parent / "scripts/data/fio-3.33-fdatasync.json"
 
@@ -186,6 +186,22 @@ def test_a_stop_ends_the_guest(execute: Execute, fake_qemu: Callable[[str], None
     run = kept(tmp_path)
     assert (run.status, [each.status for each in run.repetitions]) == ("partial", ["ok", "pending"])
     assert eventually(lambda: not processes(f"{tmp_path}/bin/qemu"))
+
+
+def test_the_guest_dies_with_the_command(
+    small: str, own_image: Path, fake_qemu: Callable[[str], None], tmp_path: Path
+) -> None:
+    fake_qemu(BOOTED + 'exec -a "$disk" sleep 600')
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    command = start("lab", "run", small, "--kernel", own_image, "-o", tmp_path / "out", TMPDIR=temporary)
+    console = tmp_path / "out/7.4.0-mine/console.log"
+    assert eventually(lambda: console.exists() and "kept" in console.read_text()), command.communicate()
+    (folder,) = temporary.glob("durabench-lab-*")
+    assert processes(folder)
+    command.kill()
+    command.communicate()
+    assert eventually(lambda: not processes(folder))
 
 
 def test_nothing_is_left_in_the_temporary_folder(

@@ -111,12 +111,8 @@ def test_fetched_kernels_are_found(cache: Path) -> None:
         kernels.find("6.12", cache)
 
 
-def test_a_kernel_of_ones_own(tmp_path: Path) -> None:
-    image = tmp_path / "bzImage"
-    header = bytearray(0x400)
-    header[0x202:0x206] = b"HdrS"
-    header[0x20E:0x210] = (0x100).to_bytes(2, "little")
-    image.write_bytes(bytes(header[:0x300]) + b"7.4.0-mine (me@here) #1 SMP\0" + bytes(64))
+def test_a_kernel_of_ones_own(own_image: Path, tmp_path: Path) -> None:
+    image = own_image
     assert kernels.find(str(image)) == Kernel("7.4.0-mine", image, None)
     module(tmp_path / "install/lib/modules/7.4.0-mine")
     assert kernels.find(str(image), tmp_path / "install").modules == tmp_path / "install/lib/modules/7.4.0-mine"

@@ -150,8 +150,7 @@ def _run(args: argparse.Namespace) -> int:
         for kernel in chosen
     ]
     with signals.caught() as stop:
-        for each in plans:
-            guest.shown(each, output / each.kernel.name, console, stop)
+        guest.shown([(each, output / each.kernel.name) for each in plans], console, stop)
     if len(plans) == 2:
         before, after = (results.load_run(output / each.kernel.name) for each in plans)
         comparison = compare.compare_runs(before, after)

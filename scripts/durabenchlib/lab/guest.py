@@ -3,19 +3,21 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
+import os
 import shlex
 import shutil
 import tarfile
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
 
-from .. import formats, layout, measurement, runner, signals, targets
+from .. import environment, formats, layout, measurement, runner, signals, targets
 from ..errors import Exit, Failure
 from ..formats import Guest, Repetition, Run
 from ..progress import Shown
@@ -52,15 +54,33 @@ def execute(guest: GuestPlan, output: Path, progress: runner.Progress, stop: sig
     return run
 
 
-def shown(guest: GuestPlan, output: Path, console: Console, stop: signals.Stop) -> None:
-    """Carry the plan out and show on the console how it goes on."""
+def shown(plans: Sequence[tuple[GuestPlan, Path]], console: Console, stop: signals.Stop) -> None:
+    """Carry plans out, each into its folder, and show on the console how they go on. Those in virtual time run side by side, since
+    it is the same for them whatever else the host does; the others by themselves. If one fails the others end first."""
+    side_by_side = [each for each in plans if each[0].lab.clock == "virtual"]
+    needed = max((measurement.parse_size(made.memory) for made, _ in side_by_side), default=1)
+    workers = max(1, min(len(os.sched_getaffinity(0)), len(side_by_side), environment.available_bytes() // needed))
+    with concurrent.futures.ThreadPoolExecutor(workers) as pool:
+        begun = []
+        for made, output in side_by_side:
+            name = f"{made.run.measurement.name}, {made.kernel.name}" if workers > 1 else ""
+            begun.append(pool.submit(_shown, made, output, console, stop, name))
+    for each in begun:
+        each.result()
+    for made, output in plans:
+        if made.lab.clock != "virtual":
+            _shown(made, output, console, stop)
 
+
+def _shown(guest: GuestPlan, output: Path, console: Console, stop: signals.Stop, name: str = "") -> None:
     def say(text: str) -> None:
         console.print(text, markup=False, highlight=False, soft_wrap=True)
 
+    if stop:
+        raise stop.failure()
     say(f"{guest.kernel.name}: {guest.run.measurement.title}")
     try:
-        with Shown(console) as progress:
+        with Shown(console, name) as progress:
             execute(guest, output, progress, stop)
     finally:
         if output.exists():

@@ -89,7 +89,14 @@ def make(request: Request) -> GuestPlan:
     found, folder = measurement.find(request.measurement)
     if found.lab is None:
         raise Failure(Exit.USAGE, f"{found.name} has no [lab] in its measurement.toml, so the lab has no devices for it")
-    lab = dataclasses.replace(found.lab, device=list(request.devices) or found.lab.device, clock=request.clock or found.lab.clock)
+    clock = request.clock or found.lab.clock
+    lab = dataclasses.replace(
+        found.lab,
+        device=list(request.devices) or found.lab.device,
+        clock=clock,
+        # Which of several CPUs is carried out next is the host's choice.
+        cpus=1 if clock == "virtual" else found.lab.cpus,
+    )
     measurement.check_lab(found, lab, "--device and --clock")
     cases = measurement.choose_cases(found, request.cases or lab.cases)
     kind = _common_kind(found, cases)

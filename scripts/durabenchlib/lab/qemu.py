@@ -6,7 +6,6 @@ QEMU dies with this process, whatever its end is. The guest has no network and n
 
 from __future__ import annotations
 
-import functools
 import os
 import re
 import selectors
@@ -145,12 +144,11 @@ def run(machine: Machine, console: Console, log: Path, stop: signals.Stop, tick:
     """Run a guest to its end and keep its console in `log`; calls `tick` now and then."""
     with open(log, "wb") as file, open(f"{log}.qemu", "w+b") as errors:
         process = subprocess.Popen(
-            machine.command("stdio"),
+            ["setpriv", "--pdeathsig", "KILL", *machine.command("stdio")],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=errors,
             start_new_session=True,
-            preexec_fn=functools.partial(signals.die_with_parent, signal.SIGKILL),
         )
         assert process.stdout
         try:

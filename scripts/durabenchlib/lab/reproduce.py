@@ -5,7 +5,6 @@ report."""
 from __future__ import annotations
 
 import argparse
-import shutil
 import signal
 from collections.abc import Sequence
 from pathlib import Path
@@ -37,19 +36,18 @@ def run(args: argparse.Namespace) -> int:
     """Carry out `durabench lab reproduce`."""
     console = Console(stderr=True)
     names = args.measurement or [name for name in measurement.names() if measurement.find(name)[0].lab]
-    output = _prepare(args.output)
+    output = layout.output(args.output, "reproduce")
     chosen = {name: _kernels(name) for name in names}
     plans = {name: [plan.make(plan.Request(name, kernel)) for kernel in found] for name, found in chosen.items()}
     signals.die_with_parent(signal.SIGTERM)
+    with signals.caught() as stop:
+        guest.shown([(one, output / name / one.kernel.name) for name, each in plans.items() for one in each], console, stop)
     runs: list[Run] = []
     comparison = Comparison([])
-    with signals.caught() as stop:
-        for name, each in plans.items():
-            for one in each:
-                guest.shown(one, output / name / one.kernel.name, console, stop)
-            done = [results.load_run(output / name / one.kernel.name) for one in each]
-            runs += done
-            comparison.measurements += _compared(done).measurements
+    for name, each in plans.items():
+        done = [results.load_run(output / name / one.kernel.name) for one in each]
+        runs += done
+        comparison.measurements += _compared(done).measurements
     formats.write_json(output / "comparison.json", comparison)
     report.write_html(output / "report.html", runs, comparison)
     compare.print_text(comparison, Console())
@@ -72,16 +70,3 @@ def _kernels(name: str) -> list[kernels.Kernel]:
 def _compared(runs: Sequence[Run]) -> Comparison:
     """Two kernels by the strategies that leave it to the kernel, one by those that stand for before and after."""
     return compare.compare_runs(runs[0], runs[-1])
-
-
-def _prepare(folder: Path | None) -> Path:
-    output = folder.absolute() if folder else layout.build() / "reproduce"
-    if folder is None and output.exists():
-        shutil.rmtree(output)
-    if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        raise Failure(Exit.USAGE, f"{output} is there already and not empty")
-    try:
-        output.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise Failure(Exit.USAGE, f"{output}: {error.strerror}") from None
-    return output
