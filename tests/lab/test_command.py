@@ -88,6 +88,12 @@ def test_a_folder_that_is_not_empty(small: str, tmp_path: Path, capsys: pytest.C
     assert "never written over" in capsys.readouterr().err
 
 
+def test_a_prompt_needs_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.isatty", lambda descriptor: False)
+    assert cli.main(["lab", "shell", "9.9"]) == 64
+    assert "needs a terminal" in capsys.readouterr().err
+
+
 def test_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["lab", "list"]) == 0
     assert [line.split() for line in capsys.readouterr().out.splitlines()] == [["9.8", "9.8.1-a", "9.8.1-1"], ["9.9", "9.9.2-a", "9.9.2-1"]]
