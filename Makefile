@@ -24,13 +24,21 @@ demo: NEEDS := build run
 demo: all ## measure and compare everything, shortened, in 4 minutes
 	@FIO=$(CURDIR)/build/bin/fio exec scripts/durabench demo $(ARGS)
 
-test: NEEDS := build run test
+reproduce: NEEDS := build run lab
+reproduce: all ## reproduce the published measurements with stock kernels, in guests
+	@FIO=$(CURDIR)/build/bin/fio exec scripts/durabench lab reproduce $(ARGS)
+
+test: NEEDS := build run lab test
 test: all ## run all tests, with the sanitized build too
 	@setup/fio-source another
 	@cmake -S . -B build/asan -DDURABENCH_SANITIZE=ON \
 		-DFIO_SOURCE_DIR="$$(readlink build/fio/source)" >/dev/null
 	@$(BUILD) build/asan
 	@FIO=$(CURDIR)/build/bin/fio tests/run $(ARGS)
+
+test-lab: NEEDS := build run lab test
+test-lab: all ## run every strategy on old and new kernels, in guests
+	@FIO=$(CURDIR)/build/bin/fio tests/run tests/lab/matrix.py
 
 matrix: NEEDS := build test
 matrix: all ## build for several releases of fio, load each into each
@@ -63,6 +71,6 @@ clean: ## remove build/
 	rm -rf build
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p; s/^#   /  /p' $(MAKEFILE_LIST)
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p; s/^#   /  /p' $(MAKEFILE_LIST)
 
-.PHONY: all demo test matrix bench install deps clean help
+.PHONY: all demo reproduce test test-lab matrix bench install deps clean help

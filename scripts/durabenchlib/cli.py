@@ -11,6 +11,7 @@ from typing import NoReturn
 
 from . import __version__, compare, demo, doctor, report, run
 from .errors import Exit, Failure
+from .lab import command as lab
 
 class _Parser(argparse.ArgumentParser):
     """argparse ends with status 2 on wrong usage, which here means that a target was refused."""
@@ -25,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _Parser(prog="durabench", description="Measures and compares what it costs to make data durable.")
     parser.add_argument("--version", action="version", version=f"durabench {__version__}")
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
-    for module in (run, compare, report, doctor, demo):
+    for module in (run, compare, report, doctor, demo, lab):
         module.add_parser(subparsers)
     given = parser.parse_args(arguments)
     try:

@@ -130,15 +130,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _prepare(folder: Path | None) -> Path:
     """The output folder, empty."""
-    output = folder.absolute() if folder else layout.build() / "demo"
-    if folder is None and output.exists():
-        shutil.rmtree(output)
-    if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        raise Failure(Exit.USAGE, f"{output} is there already and not empty")
-    try:
-        output.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise Failure(Exit.USAGE, f"{output}: {error.strerror}") from None
+    output = layout.output(folder, "demo")
     free = shutil.disk_usage(output).free
     if free < NEEDED_BYTES:
         raise Failure(

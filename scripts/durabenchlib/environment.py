@@ -52,6 +52,11 @@ def memory_bytes() -> int:
     return 1024 * int(_field("/proc/meminfo", "MemTotal").split()[0])
 
 
+def available_bytes() -> int:
+    """MemAvailable."""
+    return 1024 * int(_field("/proc/meminfo", "MemAvailable").split()[0])
+
+
 def fio_version(fio: Path) -> str:
     """The version string of a fio, such as `fio-3.33`."""
     try:

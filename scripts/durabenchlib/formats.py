@@ -27,6 +27,7 @@ COUNTERS = "durabench-counters/1"
 OBSERVE = "durabench-observe/1"
 SAMPLES = "durabench-samples/1"
 DOCTOR = "durabench-doctor/1"
+KERNEL = "durabench-kernel/1"
 
 Better = Literal["higher", "lower"]
 TargetKind = Literal["block", "dm", "directory", "file"]
@@ -64,8 +65,22 @@ class Target:
 
 
 @dataclass
+class Guest:
+    """The lab's guest that it was measured in: whose clock it had, how its CPU was carried out, its devices as the plan made
+    them, and what its kernel was found to do (docs/lab.md); `overhead_ns` is what was subtracted from the times of models for the way
+    to them."""
+
+    clock: Literal["virtual", "host"]
+    accelerator: str
+    qemu: str
+    devices: list[str]
+    abilities: dict[str, float]
+    overhead_ns: int | None = None
+
+
+@dataclass
 class Environment:
-    """Where it was measured."""
+    """Where it was measured; `lab` is None where that was this host."""
 
     kernel: str
     cmdline: str
@@ -78,6 +93,7 @@ class Environment:
     virtualization: str
     date: str
     cpu_model: str = ""
+    lab: Guest | None = None
 
 
 @dataclass
@@ -176,6 +192,34 @@ class Case:
 
 
 @dataclass
+class LabDevice:
+    """A device of a guest. `size` is what variables and tables reckon with, and how large the device is made if it is no nbdkit
+    plugin's; `settings` are attributes of null_blk, parameters of the plugin, or options of QEMU's -drive."""
+
+    model: Literal["null_blk", "nbdkit", "virtio", "scsi", "nvme"]
+    size: str
+    plugin: str = ""
+    settings: dict[str, str | int] = field(default_factory=dict)
+
+
+@dataclass
+class Lab:
+    """The guest a measurement is carried out in. `tables` has for each case that takes a dm device the command that prints its
+    table; `kernels`, `cases` and `strategies` are what is run where none are named: of two kernels the first has the published
+    "before" and the second the "after", of one the strategies stand for them. `variables` shorten the measurement's."""
+
+    device: list[LabDevice]
+    kernels: list[str]
+    clock: Literal["virtual", "host"] = "virtual"
+    memory: str = "1g"
+    cpus: int = 1
+    cases: list[str] = field(default_factory=list)
+    strategies: list[str] = field(default_factory=list)
+    variables: dict[str, str | Rule] = field(default_factory=dict)
+    tables: dict[str, list[str]] = field(default_factory=dict)
+
+
+@dataclass
 class Measurement:
     """What is measured, and which strategies stand for before and after. `file_size` is the capacity taken for a target file
     that is not there yet."""
@@ -196,6 +240,7 @@ class Measurement:
     source: Source = field(default_factory=Source)
     variables: dict[str, str | Rule] = field(default_factory=dict)
     demo: dict[str, str | Rule] = field(default_factory=dict)
+    lab: Lab | None = None
     schema: str = MEASUREMENT
 
 
@@ -314,6 +359,20 @@ class Comparison:
     schema: str = COMPARISON
 
 
+# A kernel of the lab: kernel.json beside it
+
+
+@dataclass
+class FetchedKernel:
+    """Which packages a fetched kernel is from, and its parts relative to the folder."""
+
+    package: str
+    version: str
+    image: str
+    modules: str
+    schema: str = KERNEL
+
+
 # Readers and writers
 
 
@@ -337,6 +396,11 @@ def read_published(path: Path) -> Published:
 def read_comparison(path: Path) -> Comparison:
     """Read what `durabench compare --format json` wrote."""
     return decode(Comparison, _load(path, "a comparison"), COMPARISON, path)
+
+
+def read_kernel(path: Path) -> FetchedKernel:
+    """Read a fetched kernel's kernel.json."""
+    return decode(FetchedKernel, _load(path, "a kernel of the lab"), KERNEL, path)
 
 
 def to_json(value: Any) -> str:

@@ -20,6 +20,22 @@ def jobs() -> Path:
     return (_CHECKOUT or PACKAGE.parent) / "jobs"
 
 
+def lab() -> Path:
+    """Folder of what goes into the lab's guests: init."""
+    return (_CHECKOUT or PACKAGE.parent) / "lab"
+
+
+def plugin(name: str) -> Path:
+    """The nbdkit plugin of that name, one of the lab's device models."""
+    folder = _CHECKOUT / "build" / "lab" / "model" if _CHECKOUT else _PREFIX / "lib" / "durabench"
+    file = f"nbdkit-{name}-plugin.so"
+    found = [folder / file] if _CHECKOUT else [*_PREFIX.glob(f"lib*/durabench/{file}"), *_PREFIX.glob(f"lib/*/durabench/{file}")]
+    for path in found:
+        if path.is_file():
+            return path
+    raise Failure(Exit.MISSING, f"{folder / file} is not there: {_remedy('it is built where nbdkit-plugin-dev and libbsd-dev are')}")
+
+
 def published() -> Path:
     """Folder of the published numbers."""
     return _CHECKOUT / "results" / "published" if _CHECKOUT else PACKAGE.parent / "published"
@@ -33,6 +49,20 @@ def results() -> Path:
 def build() -> Path:
     """Folder for what is made and can be made again."""
     return _CHECKOUT / "build" if _CHECKOUT else Path.cwd() / "durabench-results"
+
+
+def output(folder: Path | None, name: str) -> Path:
+    """A new or empty folder for results; where none is given, `name` in `build()`, emptied."""
+    path = folder.absolute() if folder else build() / name
+    if folder is None and path.exists():
+        shutil.rmtree(path)
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise Failure(Exit.USAGE, f"{path} is there already and not empty")
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Failure(Exit.USAGE, f"{path}: {error.strerror}") from None
+    return path
 
 
 def engines() -> Path:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from . import formats, layout
 from .errors import Exit, Failure
-from .formats import Case, Measurement, Rule
+from .formats import Case, Lab, Measurement, Rule
 
 MIB = 1 << 20
 
@@ -67,10 +67,16 @@ def choose_strategies(measurement: Measurement, case: Case, wanted: Sequence[str
 
 
 def variables(
-    measurement: Measurement, settings: Mapping[str, str], *, demo: bool, memory_bytes: int, target_bytes: int
+    measurement: Measurement,
+    settings: Mapping[str, str],
+    *,
+    shortened: Mapping[str, str | Rule],
+    memory_bytes: int,
+    target_bytes: int,
 ) -> dict[str, str]:
-    """Text of each variable of the measurement, the user's `settings` last. Those of a single case are not among them."""
-    rules = {**measurement.variables, **(measurement.demo if demo else {})}
+    """Text of each variable of the measurement: its own, in their place the `shortened` ones, the user's `settings` last. Those of
+    a single case are not among them."""
+    rules = {**measurement.variables, **shortened}
     known = set(rules).union(*(case.set for case in measurement.case))
     for name, value in settings.items():
         if name not in known:
@@ -241,15 +247,37 @@ def _check(measurement: Measurement, folder: Path) -> None:
     for strategy in (measurement.before, measurement.after):
         if strategy not in measurement.strategies:
             raise wrong(f"{strategy!r} is not in strategies")
-    for name, rule in {**measurement.variables, **measurement.demo}.items():
+    lab = measurement.lab.variables if measurement.lab else {}
+    for name, rule in {**measurement.variables, **measurement.demo, **lab}.items():
         if name in RESERVED:
             raise wrong(f"{name} is given by the runner and can't be a variable")
         sizes = [rule.min, rule.max] if isinstance(rule, Rule) else []
         _check_sizes(source, name, sizes)
     _check_sizes(source, "file_size", [measurement.file_size])
+    if measurement.lab:
+        check_lab(measurement, measurement.lab, str(source))
 
 
-def _check_sizes(source: Path, name: str, sizes: Sequence[str | None]) -> None:
+def check_lab(measurement: Measurement, lab: Lab, source: str) -> None:
+    """Refuse a guest that can't be; `source` tells where it is from."""
+    if not lab.device:
+        raise Failure(Exit.INPUT, f"{source}: lab: it has no device")
+    for device in lab.device:
+        if lab.clock == "virtual" and device.model in ("virtio", "scsi", "nvme"):
+            raise Failure(
+                Exit.INPUT, f"{source}: lab: {device.model} is a disk over a file of the host's, which takes its time: clock = \"host\""
+            )
+    _check_sizes(source, "lab", [lab.memory, *(device.size for device in lab.device)])
+    known = {case.name for case in measurement.case}
+    for name in (*lab.cases, *lab.tables):
+        if name not in known:
+            raise Failure(Exit.INPUT, f"{source}: lab: there is no case {name!r}")
+    for strategy in lab.strategies:
+        if strategy not in measurement.strategies:
+            raise Failure(Exit.INPUT, f"{source}: lab: {strategy!r} is not in strategies")
+
+
+def _check_sizes(source: Path | str, name: str, sizes: Sequence[str | None]) -> None:
     for size in sizes:
         try:
             parse_size(size or "0")

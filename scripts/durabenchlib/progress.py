@@ -12,9 +12,10 @@ from .formats import Repetition
 
 
 class Shown:
-    """Context in which a run is shown on a console; it is the runner's Progress."""
+    """Context in which a run is shown on a console; it is the runner's Progress. Where several run at once, `name` tells which it
+    is, and there is no bar."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, name: str = "") -> None:
         self._bar = progress.Progress(
             progress.TextColumn("{task.description}", markup=False),
             progress.BarColumn(),
@@ -24,17 +25,19 @@ class Shown:
             transient=True,
         )
         self._console = console
+        self._has_bar = console.is_terminal and not name
+        self._prefix = f"{name}: " if name else ""
         self._task = self._bar.add_task("", total=None, visible=False, left="")
         self._total = 0
         self._left = ""
 
     def __enter__(self) -> Shown:
-        if self._console.is_terminal:
+        if self._has_bar:
             self._bar.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self._console.is_terminal:
+        if self._has_bar:
             self._bar.stop()
 
     def begin(self, repetition: Repetition, total: int) -> None:
@@ -52,13 +55,13 @@ class Shown:
 
     def end(self, repetition: Repetition) -> None:
         """See runner.Progress."""
-        text = f"[{repetition.order}/{self._total}] {_title(repetition)}: {repetition.status} after {span(repetition.elapsed_s or 0)}"
+        text = f"{self._prefix}[{repetition.order}/{self._total}] {_title(repetition)}: {repetition.status} after {span(repetition.elapsed_s or 0)}"
         if self._left and repetition.order < self._total:
             text += f", {self._left}"
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def _refresh(self) -> None:
-        if self._console.is_terminal:
+        if self._has_bar:
             self._bar.refresh()
 
 

@@ -37,10 +37,10 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--case", metavar="NAME", action="append", default=[], help="default: those of the headline; `all` for all"
     )
-    parser.add_argument("--repeat", metavar="N", type=_count, default=3, help="repetitions of each (default: 3)")
+    parser.add_argument("--repeat", metavar="N", type=count, default=3, help="repetitions of each (default: 3)")
     parser.add_argument("--label", metavar="TEXT", type=_label, default="", help="a name for the run")
     parser.add_argument(
-        "--set", metavar="NAME=VALUE", action="append", type=_setting, default=[], help="set a variable of the job files"
+        "--set", metavar="NAME=VALUE", action="append", type=setting, default=[], help="set a variable of the job files"
     )
     parser.add_argument("--output", metavar="DIR", type=Path, help="the run's folder, new or empty")
     parser.add_argument(
@@ -51,7 +51,7 @@ def add_parser(subparsers: Any) -> None:
         help="confirm that what this device holds may be lost: its serial number, WWN or name in /dev/disk/by-id "
         "(a file: its full path)",
     )
-    parser.add_argument("--time-limit", metavar="SECONDS", type=_seconds, help="end a repetition after that time")
+    parser.add_argument("--time-limit", metavar="SECONDS", type=seconds, help="end a repetition after that time")
     parser.add_argument("--keep-going", action="store_true", help="go on after a failed repetition")
     parser.add_argument("--dry-run", action="store_true", help="check everything, show what would be done, write nothing")
     parser.add_argument("--demo", action="store_true", help="use the measurement's shortened variables")
@@ -109,14 +109,14 @@ def _show(plan: runner.Plan, console: Console) -> None:
     console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
 
 
-def _count(text: str) -> int:
+def count(text: str) -> int:
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text} is less than 1")
     return number
 
 
-def _seconds(text: str) -> float:
+def seconds(text: str) -> float:
     number = float(text)
     if not 1 <= number < float("inf"):
         raise argparse.ArgumentTypeError(f"{text} is no number of seconds from 1 on")
@@ -129,7 +129,7 @@ def _label(text: str) -> str:
     return text
 
 
-def _setting(text: str) -> tuple[str, str]:
+def setting(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")

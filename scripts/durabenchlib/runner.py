@@ -110,7 +110,7 @@ def plan(request: Request) -> Plan:
     values = measurement.variables(
         found,
         request.settings,
-        demo=request.demo,
+        shortened=found.demo if request.demo else {},
         memory_bytes=about.memory_bytes,
         target_bytes=min(target.size_bytes or 0 for target in chosen),
     )
@@ -126,7 +126,7 @@ def plan(request: Request) -> Plan:
         environment=about,
         cases=cases,
         values=values,
-        repetitions=_interleave(found, cases, request),
+        repetitions=interleave(found, cases, request),
         loads={},
         notes=[*request.notes],
         warnings=left_out,
@@ -136,10 +136,10 @@ def plan(request: Request) -> Plan:
         for case in cases:
             _generate(made, case, paths)
     for repetition in made.repetitions:
-        job = _render(made, repetition, paths, _planned_files(made, repetition.case))
+        job = render(made, repetition, paths, planned_files(made, repetition.case))
         made.loads.setdefault(repetition.case, measurement.load_of(job))
         if repetition.round == 1:
-            _parse(made, repetition, job)
+            parse(made, repetition, job)
     footprint = max(load.footprint_bytes for load in made.loads.values())
     for target, confirmed in zip(chosen, targets.confirmed(chosen, request.destroy), strict=True):
         made.warnings.append(targets.guard(target, confirmed, footprint))
@@ -148,24 +148,7 @@ def plan(request: Request) -> Plan:
 
 def execute(made: Plan, progress: Progress, stop: signals.Stop) -> Run:
     """Carry the plan out. Raises what ended it early, after the manifest tells so."""
-    request = made.request
-    run = Run(
-        durabench=__version__,
-        measurement=made.measurement.name,
-        label=request.label,
-        created=environment.now(),
-        status="running",
-        target=made.targets[0],
-        target2=made.targets[1] if len(made.targets) > 1 else None,
-        environment=made.environment,
-        cases=[case.name for case in made.cases],
-        strategies=list(dict.fromkeys(repetition.strategy for repetition in made.repetitions)),
-        variables=made.values,
-        repeat=request.repeat,
-        repetitions=made.repetitions,
-        demo=request.demo,
-        notes=made.notes,
-    )
+    run = manifest(made)
     try:
         made.output.mkdir(parents=True, exist_ok=True)
         _save(made, run)
@@ -185,20 +168,42 @@ def execute(made: Plan, progress: Progress, stop: signals.Stop) -> Run:
     return run
 
 
+def manifest(made: Plan) -> Run:
+    """What run.json says of the plan before anything was done."""
+    request = made.request
+    return Run(
+        durabench=__version__,
+        measurement=made.measurement.name,
+        label=request.label,
+        created=environment.now(),
+        status="running",
+        target=made.targets[0],
+        target2=made.targets[1] if len(made.targets) > 1 else None,
+        environment=made.environment,
+        cases=[case.name for case in made.cases],
+        strategies=list(dict.fromkeys(repetition.strategy for repetition in made.repetitions)),
+        variables=made.values,
+        repeat=request.repeat,
+        repetitions=made.repetitions,
+        demo=request.demo,
+        notes=made.notes,
+    )
+
+
 def _carry_out(made: Plan, run: Run, paths: Sequence[str], progress: Progress, stop: signals.Stop) -> None:
     files: dict[str, dict[str, str]] = {}
-    clock = _Clock(made)
+    clock = Clock(made)
     failed: Repetition | None = None
     for repetition in run.repetitions:
         if stop:
             raise stop.failure()
         if repetition.case not in files:
             case = made.case(repetition.case)
-            files[case.name] = _planned_files(made, case.name)
+            files[case.name] = planned_files(made, case.name)
             for variable, text in _generate(made, case, paths).items():
                 formats.write_text(Path(files[case.name][variable]), text)
         progress.begin(repetition, len(run.repetitions))
-        job = _render(made, repetition, paths, files[repetition.case])
+        job = render(made, repetition, paths, files[repetition.case])
         _repeat(made, repetition, job, stop, functools.partial(clock.tick, progress, repetition))
         clock.end(repetition)
         _save(made, run)
@@ -221,29 +226,30 @@ def _repeat(
     folder = made.output / repetition.dir
     folder.mkdir()
     formats.write_text(folder / "job.fio", job)
-    limit_s = made.limit_s(repetition.case)
-    command = _measuring(made, folder, limit_s)
-    own = {"DURABENCH_ENGINES": made.environment.engines, "LC_ALL": "C"}
-    formats.write_json(folder / "command.json", {"command": command, "environment": own})
+    observer = layout.observer()
+    words = command(made, repetition, observer)
+    own = own_environment(made)
+    formats.write_json(folder / "command.json", {"command": words, "environment": own})
     repetition.started = environment.now()
     start = time.monotonic()
 
     def run(words: Sequence[str]) -> int:
         return _supervise(words, folder, own, stop, lambda: tick(time.monotonic() - start))
 
-    if made.loads[repetition.case].fills and any(target.kind in ("file", "directory") for target in made.targets):
-        # That is none of what is observed. Should it fail, it will do so again.
-        run(_command(made, limit_s, [], ["--create_only=1", str(folder / "job.fio")]))
+    filling = filling_command(made, repetition, observer)
+    if filling:
+        # Should it fail, it will do so again.
+        run(filling)
         (folder / "counters.jsonl").unlink(missing_ok=True)
     if made.measurement.drop_caches:
         _drop_caches()
     if not stop:
-        repetition.exit_status = run(command)
+        repetition.exit_status = run(words)
     repetition.elapsed_s = round(time.monotonic() - start, 3)
     if stop:
         repetition.status, repetition.reason = "interrupted", str(stop.failure())
         return
-    repetition.reason = _reason(made, folder, repetition.exit_status or 0, limit_s)
+    repetition.reason = reason(made, folder, repetition.exit_status or 0, made.limit_s(repetition.case))
     repetition.status = "failed" if repetition.reason else "ok"
 
 
@@ -277,19 +283,30 @@ def _supervise(
     return process.returncode
 
 
-def _measuring(made: Plan, folder: Path, limit_s: float) -> list[str]:
-    observe = []
+def command(made: Plan, repetition: Repetition, observer: Path) -> list[str]:
+    """The command line of a repetition: fio with its time limit, under the observer."""
+    folder = made.output / repetition.dir
+    observe: list[str] = []
     for target in made.targets:
         observe += ["-d", target.device] if target.device else []
     observe += ["-i", "100ms", "-o", str(folder / "samples.jsonl"), "-j", str(folder / "observe.json")]
-    fio = ["--output-format=json+", f"--output={folder / 'fio.json'}", str(folder / "job.fio")]
-    return _command(made, limit_s, observe, fio)
+    fio = ["--output-format=json+", f"--output={folder / 'fio.json'}"]
+    return _command(made, repetition, observer, observe, fio)
 
 
-def _command(made: Plan, limit_s: float, observe: Sequence[str], fio: Sequence[str]) -> list[str]:
-    """fio with these arguments, that ends after some time and with this process, under the observer with these."""
-    words = [str(layout.observer()), "--die-with-parent", *observe]
-    return [*words, "--", *_limit(limit_s), made.environment.fio_path, *fio]
+def filling_command(made: Plan, repetition: Repetition, observer: Path) -> list[str] | None:
+    """The command line that lays out, before a repetition, the files that it would fill first: that is none of what is observed. It
+    leaves COUNTERS behind, which are not the repetition's. None if there is nothing to lay out."""
+    if not made.loads[repetition.case].fills or all(target.kind not in ("file", "directory") for target in made.targets):
+        return None
+    return _command(made, repetition, observer, [], ["--create_only=1"])
+
+
+def _command(made: Plan, repetition: Repetition, observer: Path, observe: Sequence[str], fio: Sequence[str]) -> list[str]:
+    """fio with a repetition's job file, that ends after some time and with its parent, under the observer."""
+    limit = _limit(made.limit_s(repetition.case))
+    job = str(made.output / repetition.dir / "job.fio")
+    return [str(observer), "--die-with-parent", *observe, "--", *limit, made.environment.fio_path, *fio, job]
 
 
 def _limit(seconds: float) -> list[str]:
@@ -297,7 +314,12 @@ def _limit(seconds: float) -> list[str]:
     return ["timeout", f"--kill-after={GRACE_S}", f"{max(seconds, 1.0):.0f}"]
 
 
-def _reason(made: Plan, folder: Path, status: int, limit_s: float) -> str | None:
+def own_environment(made: Plan) -> dict[str, str]:
+    """What the command line of a repetition needs of its environment."""
+    return {"DURABENCH_ENGINES": made.environment.engines, "LC_ALL": "C"}
+
+
+def reason(made: Plan, folder: Path, status: int, limit_s: float) -> str | None:
     """Why a repetition failed, in fio's or the engine's own words where they have some; None if it did not."""
     if status in (124, 137, -signal.SIGKILL):
         return (
@@ -329,11 +351,12 @@ def _words(made: Plan, said: Sequence[str]) -> str | None:
     return None
 
 
-def _render(made: Plan, repetition: Repetition, paths: Sequence[str], files: Mapping[str, str]) -> str:
+def render(made: Plan, repetition: Repetition, paths: Sequence[str], files: Mapping[str, str]) -> str:
+    """The complete job file of a repetition on the targets at `paths`; `files` are the generated ones by variable."""
     case = made.case(repetition.case)
     folder = made.output / repetition.dir
     values = {
-        **_case_values(made, case, [targets.escape(path) for path in paths]),
+        **case_values(made, case, [targets.escape(path) for path in paths]),
         **files,
         "STRATEGY": repetition.strategy,
         "COUNTERS": str(folder / "counters.jsonl"),
@@ -342,7 +365,7 @@ def _render(made: Plan, repetition: Repetition, paths: Sequence[str], files: Map
     return measurement.render(source.read_text(encoding="utf-8"), values, source)
 
 
-def _case_values(made: Plan, case: Case, paths: Sequence[str]) -> dict[str, str]:
+def case_values(made: Plan, case: Case, paths: Sequence[str]) -> dict[str, str]:
     """Variables that do not depend on the repetition; a person's own settings stand above the case's."""
     given = {"TARGET": paths[0], "DURABENCH_ENGINES": made.environment.engines}
     if len(paths) > 1:
@@ -350,28 +373,18 @@ def _case_values(made: Plan, case: Case, paths: Sequence[str]) -> dict[str, str]
     return {**made.values, **case.set, **made.request.settings, **given}
 
 
-def _planned_files(made: Plan, case: str) -> dict[str, str]:
+def planned_files(made: Plan, case: str) -> dict[str, str]:
+    """Paths of the files that a case generates, by variable."""
     return {name: str(made.output / f"{case}-{name.lower()}") for name in made.case(case).generate}
 
 
 def _generate(made: Plan, case: Case, paths: Sequence[str]) -> dict[str, str]:
     """The text of each file that a case generates, by variable."""
-    values = _case_values(made, case, paths)
-    texts = {}
-    for variable, words in case.generate.items():
-        source = f"{made.folder / 'measurement.toml'}: {case.name}: {variable}"
-        command = [measurement.substitute(word, values, source) for word in words]
-        try:
-            done = subprocess.run(command, cwd=made.folder, capture_output=True, text=True, check=False)
-        except OSError as error:
-            raise Failure(Exit.INPUT, f"{source}: {command[0]}: {error.strerror}") from None
-        if done.returncode:
-            raise Failure(Exit.REFUSED, done.stderr.strip() or f"{shlex.join(command)} failed")
-        texts[variable] = done.stdout
-    return texts
+    values = case_values(made, case, paths)
+    return {name: output_of(made, f"{case.name}: {name}", words, values) for name, words in case.generate.items()}
 
 
-def _parse(made: Plan, repetition: Repetition, job: str) -> None:
+def parse(made: Plan, repetition: Repetition, job: str) -> None:
     """Let fio read a job without running it; refuse what it does not take."""
     command = [*_limit(60), made.environment.fio_path, "--parse-only", "-"]
     done = subprocess.run(command, input=job, capture_output=True, text=True, check=False)
@@ -384,6 +397,19 @@ def _parse(made: Plan, repetition: Repetition, job: str) -> None:
     case = made.case(repetition.case)
     values = " ".join(f"{name}={value}" for name, value in {**made.values, **case.set, **made.request.settings}.items())
     raise Failure(Exit.INPUT, f"{made.folder / case.job}: fio does not take it with {values}: {words}")
+
+
+def output_of(made: Plan, what: str, words: Sequence[str], values: Mapping[str, str]) -> str:
+    """What a command of the measurement prints, run in its folder; `what` names it."""
+    source = f"{made.folder / 'measurement.toml'}: {what}"
+    command = [measurement.substitute(word, values, source) for word in words]
+    try:
+        done = subprocess.run(command, cwd=made.folder, capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise Failure(Exit.INPUT, f"{source}: {command[0]}: {error.strerror}") from None
+    if done.returncode:
+        raise Failure(Exit.REFUSED, done.stderr.strip() or f"{shlex.join(command)} failed")
+    return done.stdout
 
 
 def _fitting_cases(found: Measurement, request: Request, chosen: Sequence[Target]) -> tuple[list[Case], list[str]]:
@@ -415,7 +441,8 @@ def _obstacle(case: Case, chosen: Sequence[Target]) -> str | None:
     return None
 
 
-def _interleave(found: Measurement, cases: Sequence[Case], request: Request) -> list[Repetition]:
+def interleave(found: Measurement, cases: Sequence[Case], request: Request) -> list[Repetition]:
+    """The repetitions in their order."""
     repetitions: list[Repetition] = []
     for case in cases:
         strategies = measurement.choose_strategies(found, case, request.strategies)
@@ -442,7 +469,7 @@ def _save(made: Plan, run: Run) -> None:
     formats.write_json(made.output / "run.json", run)
 
 
-class _Clock:
+class Clock:
     """Reckons how long the rest of a run takes: from repetitions of the same case, else from what its job file says."""
 
     def __init__(self, made: Plan) -> None:
@@ -451,9 +478,11 @@ class _Clock:
         self._took: dict[str, list[float]] = {}
 
     def end(self, repetition: Repetition) -> None:
+        """A repetition ended."""
         self._took.setdefault(repetition.case, []).append(repetition.elapsed_s or 0.0)
 
     def tick(self, progress: Progress, repetition: Repetition, elapsed_s: float) -> None:
+        """It has run that long."""
         rest = [self._expected_s(each.case) for each in self._made.repetitions[repetition.order - 1 :]]
         known = [each for each in rest if each is not None]
         left_s = max(known[0] - elapsed_s, 0.0) + sum(known[1:]) if len(known) == len(rest) else None

@@ -18,11 +18,28 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Protocol
 
 from . import blockdev
 from .blockdev import BlockDevice
 from .errors import Exit, Failure
 from .formats import Target, TargetKind
+
+
+class Described(Protocol):
+    """A device as `describe` needs it."""
+
+    @property
+    def path(self) -> str: ...
+    @property
+    def model(self) -> str | None: ...
+    @property
+    def serial(self) -> str | None: ...
+    @property
+    def backing_file(self) -> str | None: ...
+    def attribute(self, name: str) -> str | None: ...
+    def integer(self, name: str) -> int | None: ...
+
 
 _KINDS = {
     "block": "a block device",
@@ -45,7 +62,7 @@ def find(path: str, kinds: Sequence[TargetKind], file_bytes: int = 0) -> Target:
     if kind in ("block", "dm"):
         device = _device(target)
         target.size_bytes = device.size_bytes
-        _describe(target, device)
+        describe(target, device)
         return target
     folder = _folder(target)
     target.size_bytes = shutil.disk_usage(folder).free if kind == "directory" else _size(resolved) or file_bytes
@@ -54,7 +71,7 @@ def find(path: str, kinds: Sequence[TargetKind], file_bytes: int = 0) -> Target:
     target.mount_options = mount.options if mount else None
     below = blockdev.device_of(folder)
     if below:
-        _describe(target, below)
+        describe(target, below)
     return target
 
 
@@ -152,7 +169,9 @@ def _kind(path: str, resolved: Path) -> TargetKind:
     raise _refused(f"{path} is neither a block device nor a file nor a directory")
 
 
-def _describe(target: Target, device: BlockDevice) -> None:
+def describe(target: Target, device: Described) -> None:
+    """Note what is known of the device that a target is, or lies on."""
+
     def flag(name: str) -> bool | None:
         value = device.integer(name)
         return None if value is None else bool(value)

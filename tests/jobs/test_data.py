@@ -53,9 +53,22 @@ MEASUREMENT = {
     "source": True,
     "variables": True,
     "demo": True,
+    "lab": True,
     "case": True,
 }
 RULE = {"memory": False, "min": False, "target": False, "max": False}
+LAB = {
+    "kernels": True,
+    "clock": True,
+    "memory": True,
+    "cpus": False,
+    "cases": False,
+    "strategies": True,
+    "variables": True,
+    "device": True,
+    "tables": False,
+}
+LAB_DEVICE = {"model": True, "size": True, "plugin": False, "settings": True}
 ROW = {"metric": True, "unit": True, "before": False, "after": True, "wrote": False, "stated": False, "note": False}
 TABLE = {"case": True, "caption": True, "before": True, "after": True, "note": False, "rows": True}
 SERIES = {
@@ -115,7 +128,10 @@ def test_measurement_keys(measurement):
         check(CASE, case, case.get("name", "case"))
         for metric in case["metrics"]:
             check(METRIC, metric, case["name"])
-    for variables in (data["variables"], data["demo"]):
+    check(LAB, data["lab"], "lab")
+    for device in data["lab"]["device"]:
+        check(LAB_DEVICE, device, "device")
+    for variables in (data["variables"], data["demo"], data["lab"]["variables"]):
         for variable, value in variables.items():
             if isinstance(value, dict):
                 check(RULE, value, variable)

@@ -440,7 +440,7 @@ def test_what_is_missing(tiny: Path, tmp_path: Path, name: str, says: str) -> No
 def test_size_rules(tiny: Path, rule: formats.Rule, expected: int) -> None:
     found, _ = measurement.find(str(tiny))
     found.variables["SIZE"] = rule
-    values = measurement.variables(found, {}, demo=False, memory_bytes=4 << 30, target_bytes=5 << 30)
+    values = measurement.variables(found, {}, shortened={}, memory_bytes=4 << 30, target_bytes=5 << 30)
     assert values["SIZE"] == f"{expected >> 20}m"
 
 

@@ -1,0 +1,326 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What a guest is to do: the plan of a run on this host, with the paths that things have in the guest, and the files that lab/init
+carries out.
+
+Job files and command lines are rendered here in full, as for a run on this host, so that the guest needs no Python.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .. import environment, formats, layout, measurement, runner
+from ..errors import Exit, Failure
+from ..formats import Case, Environment, Lab, LabDevice, Measurement, Repetition, Target, TargetKind
+from . import qemu
+from .kernels import Kernel
+
+# Where things are in a guest.
+BIN = Path("/bin")
+ENGINES = Path("/engines")
+MODELS = Path("/models")
+PLAN = Path("/plan")
+RESULTS = Path("/results")
+MOUNT = "/target"
+DM = "/dev/dm-0"
+
+# What a kernel needs for a device of a model, for a kind of target, and always; what it may have.
+MODULES: dict[str, list[str]] = {
+    "null_blk": ["null_blk"],
+    "nbdkit": ["nbd"],
+    "virtio": ["virtio_blk"],
+    "scsi": ["virtio_scsi", "sd_mod"],
+    "nvme": ["nvme"],
+    "dm": ["dm_mod"],
+    "directory": ["xfs"],
+    "block": [],
+}
+ALWAYS = ["virtio_pci", "virtio_blk"]
+# Kernels that have no null_blk or dm are not probed by them, a table may have a zero target; XFS asks the crypto layer for crc32c where it is no library.
+OPTIONAL = ["crc32c_generic", "null_blk", "dm_mod", "dm_zero"]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a person asks for of one kernel; `devices`, `clock` and `memory` in place of those of the measurement's [lab]."""
+
+    measurement: str
+    kernel: Kernel
+
+    cases: Sequence[str] = ()
+    strategies: Sequence[str] = ()
+    repeat: int = 1
+    settings: dict[str, str] = field(default_factory=dict)
+    time_limit_s: float | None = None
+    memory: str | None = None
+    devices: Sequence[LabDevice] = ()
+    clock: qemu.Clock | None = None
+
+
+@dataclass(frozen=True)
+class GuestPlan:
+    """A run's plan in which all paths are the guest's, and what the guest is. `kind` is that of the target, `files` the text of those
+    that the measurement's commands make."""
+
+    run: runner.Plan
+    lab: Lab
+    kernel: Kernel
+    kind: TargetKind
+    memory: str
+    files: dict[Path, str]
+
+    @property
+    def nodes(self) -> list[str]:
+        """Kernel names of the devices: nullb0, nbd1, vdb…"""
+        return _nodes(self.lab)
+
+    @property
+    def modules(self) -> list[str]:
+        """Modules that the devices and the target need."""
+        models = [name for device in self.lab.device for name in MODULES[device.model]]
+        return list(dict.fromkeys([*ALWAYS, *models, *MODULES[self.kind]]))
+
+
+def make(request: Request) -> GuestPlan:
+    """Read and check everything, and plan the run: what would fail in the guest is refused here. Writes nothing."""
+    found, folder = measurement.find(request.measurement)
+    if found.lab is None:
+        raise Failure(Exit.USAGE, f"{found.name} has no [lab] in its measurement.toml, so the lab has no devices for it")
+    clock = request.clock or found.lab.clock
+    lab = dataclasses.replace(
+        found.lab,
+        device=list(request.devices) or found.lab.device,
+        clock=clock,
+        # Which of several CPUs is carried out next is the host's choice.
+        cpus=1 if clock == "virtual" else found.lab.cpus,
+    )
+    measurement.check_lab(found, lab, "--device and --clock")
+    cases = measurement.choose_cases(found, request.cases or lab.cases)
+    kind = _common_kind(found, cases)
+    memory = request.memory or lab.memory
+    sizes = [measurement.parse_size(device.size) for device in lab.device]
+    nodes = _nodes(lab)
+    paths = [MOUNT] if kind == "directory" else [DM] if kind == "dm" else [f"/dev/{node}" for node in nodes]
+    needed = max(case.devices for case in cases)
+    if needed > len(paths):
+        raise Failure(Exit.USAGE, f"{found.name} needs {needed} targets, and its [lab] has {len(paths)}")
+    own = runner.Request(
+        measurement=request.measurement,
+        targets=paths[:needed],
+        strategies=request.strategies or lab.strategies,
+        cases=request.cases,
+        repeat=request.repeat,
+        label=request.kernel.name,
+        settings=request.settings,
+        output=RESULTS,
+        time_limit_s=request.time_limit_s,
+        notes=[_clock_note(lab)],
+    )
+    made = runner.Plan(
+        request=own,
+        measurement=found,
+        folder=folder,
+        output=RESULTS,
+        targets=[
+            Target(kind=kind, path=path, resolved=path, device=path if kind != "directory" else f"/dev/{nodes[0]}")
+            for path in own.targets
+        ],
+        environment=_environment(request.kernel, lab, memory),
+        cases=cases,
+        values=measurement.variables(
+            found,
+            request.settings,
+            shortened=lab.variables,
+            memory_bytes=measurement.parse_size(memory),
+            target_bytes=min(sizes[: max(needed, 1)]),
+        ),
+        repetitions=runner.interleave(found, cases, own),
+        loads={},
+        notes=[*own.notes],
+        warnings=[],
+    )
+    for repetition in made.repetitions:
+        job = runner.render(made, repetition, paths, runner.planned_files(made, repetition.case))
+        made.loads.setdefault(repetition.case, measurement.load_of(job))
+        if repetition.round == 1:
+            _parse(made, repetition, paths)
+    guest = GuestPlan(made, lab, request.kernel, kind, memory, {})
+    for case in cases:
+        values = runner.case_values(made, case, paths)
+        for variable, path in runner.planned_files(made, case.name).items():
+            guest.files[Path(path)] = _in_guest(guest, f"{case.name}: {variable}", case.generate[variable], values)
+        if kind == "dm":
+            guest.files[PLAN / _table_name(case.name)] = _table(guest, case)
+    return guest
+
+
+def write(guest: GuestPlan, root: Path, shell: bool = False) -> None:
+    """Write the files of the plan for the guest into `root`, where the guest has them in its own root folder."""
+    made = guest.run
+    plan = root / PLAN.relative_to("/")
+    plan.mkdir()
+    paths = [target.resolved for target in made.targets]
+    for path, text in guest.files.items():
+        file = root / path.relative_to("/")
+        file.parent.mkdir(exist_ok=True)
+        formats.write_text(file, text)
+    for repetition in made.repetitions:
+        folder = plan / repetition.dir
+        folder.mkdir()
+        files = runner.planned_files(made, repetition.case)
+        formats.write_text(folder / "job.fio", runner.render(made, repetition, paths, files))
+        observer = BIN / layout.observer().name
+        words = runner.command(made, repetition, observer)
+        own = runner.own_environment(made)
+        formats.write_json(folder / "command.json", {"command": words, "environment": own})
+        formats.write_text(folder / "command", _script(own, words))
+        filling = runner.filling_command(made, repetition, observer)
+        if filling:
+            formats.write_text(folder / "fill", _script(own, filling))
+    if made.measurement.drop_caches:
+        (plan / "drop-caches").touch()
+    formats.write_text(plan / "plan", "".join(f"{line}\n" for line in _lines(guest, shell)))
+
+
+def device_text(device: LabDevice, node: str) -> str:
+    """What a device is, for the results."""
+    return " ".join(filter(None, (device.model, node, device.plugin, f"size={device.size}", _settings(device.settings))))
+
+
+def _device_lines(guest: GuestPlan) -> list[str]:
+    """The calls of lab/init that make the devices; QEMU makes the others."""
+    lines = []
+    for node, device in zip(guest.nodes, guest.lab.device, strict=True):
+        if device.model == "null_blk":
+            size = measurement.parse_size(device.size) >> 20
+            lines.append(f"make_null_blk {node} {_settings({'size': size, **device.settings})}")
+        elif device.model == "nbdkit":
+            plugin = MODELS / layout.plugin(device.plugin).name
+            lines.append(f"make_nbd {node} {plugin} {_settings(device.settings)}")
+    return lines
+
+
+def _nodes(lab: Lab) -> list[str]:
+    seen: dict[str, int] = {}
+    found = []
+    for number, device in enumerate(lab.device):
+        same = seen.get(device.model, 0)
+        seen[device.model] = same + 1
+        name = {
+            "null_blk": f"nullb{number}",
+            "nbdkit": f"nbd{number}",
+            # vda is the disk that results come out by.
+            "virtio": f"vd{chr(ord('b') + same)}",
+            "scsi": f"sd{chr(ord('a') + same)}",
+            "nvme": f"nvme{same}n1",
+        }
+        found.append(name[device.model])
+    return found
+
+
+def _lines(guest: GuestPlan, shell: bool) -> list[str]:
+    # By the host's clock, what the way to a model takes is not the same from one moment to the next.
+    plugins = {device.plugin for device in guest.lab.device if device.plugin} if guest.lab.clock == "virtual" else set()
+    lines = [f"calibrate {MODELS / layout.plugin(plugin).name} {MODELS / 'null.conf'}" for plugin in plugins]
+    lines += _device_lines(guest)
+    repetitions = guest.run.repetitions
+    if guest.kind == "dm":
+        lines.append(f"make_dm {PLAN / _table_name(repetitions[0].case)}")
+    if guest.kind == "directory":
+        lines.append(f"make_xfs {guest.nodes[0]}")
+    for role, target in zip(("target", "target2"), guest.run.targets, strict=False):
+        lines.append(f"describe {role} {Path(target.device or '').name}")
+    lines.append("begin")
+    if shell:
+        return [*lines, "prompt"]
+    case = repetitions[0].case
+    for repetition in repetitions:
+        if guest.kind == "dm" and repetition.case != case:
+            case = repetition.case
+            lines.append(f"make_dm {PLAN / _table_name(case)}")
+        lines.append(f"repeat {repetition.dir}")
+    return lines
+
+
+def _table_name(case: str) -> str:
+    return f"{case}-table"
+
+
+def _table(guest: GuestPlan, case: Case) -> str:
+    """The table of the dm device that a case is measured on."""
+    words = guest.lab.tables.get(case.name)
+    if words is None:
+        raise Failure(Exit.USAGE, f"{guest.run.measurement.name}: [lab] has no table for case {case.name}")
+    return _in_guest(guest, f"lab: {case.name}", words, {**guest.run.values, **case.set})
+
+
+def _in_guest(guest: GuestPlan, what: str, words: Sequence[str], values: Mapping[str, str]) -> str:
+    """What a command of the measurement prints of the guest's devices. It is run here, on empty files of their sizes, in place of
+    which their paths in the guest then stand."""
+    with tempfile.TemporaryDirectory() as name:
+        stand_ins = {}
+        for variable, node, device in zip(("TARGET", "TARGET2"), guest.nodes, guest.lab.device, strict=False):
+            file = Path(name) / node
+            file.touch()
+            with open(file, "r+b") as opened:
+                opened.truncate(measurement.parse_size(device.size))
+            stand_ins[variable] = str(file)
+        text = runner.output_of(guest.run, what, words, {**values, **stand_ins})
+        return text.replace(f"{name}/", "/dev/")
+
+
+def _parse(made: runner.Plan, repetition: Repetition, paths: Sequence[str]) -> None:
+    """Let this host's fio, which is also the guest's, read a job with the engines where they are here."""
+    here = dataclasses.replace(made.environment, fio_path=str(layout.fio()), engines=str(layout.engines()))
+    made = dataclasses.replace(made, environment=here)
+    runner.parse(made, repetition, runner.render(made, repetition, paths, runner.planned_files(made, repetition.case)))
+
+
+def _common_kind(found: Measurement, cases: Sequence[Case]) -> TargetKind:
+    """The kind of target that all cases take: a guest has one."""
+    kinds = {case.name: _kind(case.targets or found.targets) for case in cases}
+    if len(set(kinds.values())) > 1:
+        told = ", ".join(f"{name} ({kind})" for name, kind in kinds.items())
+        raise Failure(Exit.USAGE, f"these cases take different targets, so run them apart: {told}")
+    return next(iter(kinds.values()))
+
+
+def _kind(kinds: Sequence[TargetKind]) -> TargetKind:
+    preferred: tuple[TargetKind, ...] = ("directory", "block", "dm")
+    return next(kind for kind in preferred if kind in kinds)
+
+
+def _environment(kernel: Kernel, lab: Lab, memory: str) -> Environment:
+    """As far as it is known before the guest has told."""
+    fio = layout.fio()
+    return Environment(
+        kernel=kernel.name,
+        cmdline="",
+        fio=environment.fio_version(fio),
+        fio_path=str(BIN / fio.name),
+        engines=str(ENGINES),
+        machine="x86_64",
+        cpus=lab.cpus,
+        memory_bytes=measurement.parse_size(memory),
+        virtualization="qemu",
+        date=environment.now(),
+    )
+
+
+def _clock_note(lab: Lab) -> str:
+    if lab.clock == "virtual":
+        return "measured in virtual time: latencies are those of the device models and of the guest's instructions at 1 ns each"
+    return "measured in a guest by the host's clock: the host's load is in the result"
+
+
+def _script(environment: Mapping[str, str], words: Sequence[str]) -> str:
+    return f"export {_settings(environment)}\nexec {shlex.join(words)}\n"
+
+
+def _settings(settings: Mapping[str, str | int]) -> str:
+    return " ".join(f"{name}={shlex.quote(str(value))}" for name, value in settings.items())

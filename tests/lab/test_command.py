@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The lab's commands, with a program in place of QEMU and kernels that are never booted."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from durabenchlib import cli, formats, layout
+from durabenchlib.lab import guest
+
+FIO = Path(__file__).resolve().parent.parent / "scripts/data/fio-3.33-fdatasync.json"
+
+# Carries out whatever plan there is: every repetition leaves the same.
+GUEST = f"""
+image=$(tr ' ' '\\n' <<<"$*" | grep /vmlinuz); initrd=$(tr ' ' '\\n' <<<"$*" | grep /initrd)
+mkdir -p results/guest; basename $(dirname $image) >results/guest/release; keep guest
+for name in $(strings $initrd | sed -n 's/^repeat //p'); do
+	echo "durabench: begin $name"
+	mkdir -p results/$name; cp {FIO} results/$name/fio.json
+	( cd results/$name; echo 0 >status; echo 2026-01-02T03:04:05Z >started; echo 1 >elapsed; echo >command; touch stderr.txt )
+	keep $name; echo "durabench: end $name 0"
+done
+echo 'durabench: done'
+"""
+
+
+@pytest.fixture(autouse=True)
+def lab(small: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fake_qemu: Callable[[str], None]) -> None:
+    """`small` is the only measurement, two kernels are fetched, and the guest is the one above."""
+    monkeypatch.setattr(layout, "jobs", lambda: Path(small).parent)
+    monkeypatch.setattr(guest, "_fill", lambda guest, root: None)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for name, version in (("9.8.1-a", "9.8.1-1"), ("9.9.2-a", "9.9.2-1")):
+        folder = tmp_path / "cache/durabench/lab/kernels" / name
+        folder.mkdir(parents=True)
+        (folder / "vmlinuz").touch()
+        record = {"schema": "durabench-kernel/1", "package": "p", "version": version, "image": "vmlinuz", "modules": "m"}
+        (folder / "kernel.json").write_text(json.dumps(record))
+    fake_qemu(GUEST)
+
+
+def test_two_kernels_are_compared(small: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = tmp_path / "out"
+    assert cli.main(["lab", "run", small, "--kernel", "9.8", "--kernel", "9.9", "--repeat", "2", "-o", str(output)]) == 0
+    comparison = formats.read_comparison(output / "comparison.json")
+    (compared,) = comparison.measurements
+    # Nothing but what leaves it to the kernel says something about two of them; here both strategies were asked for.
+    assert [(case.before, case.after) for case in compared.cases] == [("dsync", "dsync"), ("fua", "fua")]
+    assert [compared.environment[side]["kernel"] for side in ("before", "after")] == ["9.8.1-a", "9.9.2-a"]
+    assert [compared.environment[side]["label"] for side in ("before", "after")] == ["9.8.1-a", "9.9.2-a"]
+    assert compared.cases[0].repetitions == {"before": 2, "after": 2}
+    assert "9.9.2-a" in capsys.readouterr().out
+
+
+def test_reproduce(tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    assert cli.main(["lab", "reproduce", "-o", str(output)]) == 0
+    (compared,) = formats.read_comparison(output / "comparison.json").measurements
+    assert (compared.name, compared.before, compared.after) == ("small", "dsync", "fua")
+    assert compared.environment["after"]["kernel"] == "9.9.2-a"
+    assert "9.9.2-a" in (output / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "says"),
+    [
+        (["--kernel", "9.7"], 69, "kernel 9.7 was not fetched"),
+        (["--kernel", "9.9", "--kernel", "9.9.2-a"], 64, "given twice"),
+        (["--kernel", "./none"], 3, "there is no such kernel image"),
+    ],
+)
+def test_kernels_that_can_not_be_had(
+    small: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], status: int, says: str
+) -> None:
+    assert cli.main(["lab", "run", small, *arguments, "-o", str(tmp_path / "out")]) == status
+    assert says in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_that_is_not_empty(small: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/mine").touch()
+    assert cli.main(["lab", "run", small, "-o", str(tmp_path / "out")]) == 64
+    assert "never written over" in capsys.readouterr().err
+
+
+def test_a_prompt_needs_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.isatty", lambda descriptor: False)
+    assert cli.main(["lab", "shell", "9.9"]) == 64
+    assert "needs a terminal" in capsys.readouterr().err
+
+
+def test_list(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["lab", "list"]) == 0
+    assert [line.split() for line in capsys.readouterr().out.splitlines()] == [["9.8", "9.8.1-a", "9.8.1-1"], ["9.9", "9.9.2-a", "9.9.2-1"]]
+
+
+def test_doctor(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    cli.main(["lab", "doctor"])
+    out = capsys.readouterr().out
+    assert re.search(r"^ok +qemu: .*qemu-system-x86_64 1.2.3$", out, re.MULTILINE)
+    assert re.search(r"^ok +kernels: 9.8.1-a, 9.9.2-a$", out, re.MULTILINE)
+    (tmp_path / "few").mkdir()
+    (tmp_path / "few/dpkg").symlink_to("/usr/bin/dpkg")
+    monkeypatch.setenv("PATH", str(tmp_path / "few"))
+    assert cli.main(["lab", "doctor"]) == 69
+    assert re.search(r"^missing +qemu: .*install the package qemu-system-x86$", capsys.readouterr().out, re.MULTILINE)

@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""How a guest can end, and what is told and kept of it: with a program in place of QEMU that says and leaves what a guest would."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from durabenchlib import formats, signals
+from durabenchlib.errors import Exit, Failure
+from durabenchlib.formats import Repetition, Run
+from durabenchlib.lab import guest, plan, qemu
+from durabenchlib.lab.kernels import Kernel
+
+from command import eventually, processes, start
+
+FIO = Path(__file__).resolve().parent.parent / "scripts/data/fio-3.33-fdatasync.json"
+
+# A guest that boots, and one repetition that goes well.
+BOOTED = """
+echo 'SeaBIOS'; printf 'durabench: booted 9.9.9\\r\\n'
+mkdir -p results/guest/target/queue
+echo 9.9.9-guest >results/guest/release; echo 'console=ttyS0' >results/guest/cmdline
+echo 'MemTotal: 1000 kB' >results/guest/meminfo; echo 'model name : a CPU' >results/guest/cpuinfo
+echo 'flushes_per_dsync_write 1' >results/guest/abilities
+echo 65536 >results/guest/target/size; echo 'write back' >results/guest/target/queue/write_cache
+echo 1 >results/guest/target/queue/fua
+keep guest
+"""
+REPEAT = """
+echo 'durabench: begin 001-seq-fua-1'
+mkdir -p results/001-seq-fua-1; cd results/001-seq-fua-1
+echo {status} >status; echo 2026-01-02T03:04:05Z >started; echo 1.25 >elapsed; echo x >command; echo {stderr} >stderr.txt
+[ {status} = 0 ] && cp {fio} fio.json; cd ../..
+keep 001-seq-fua-1
+echo 'durabench: end 001-seq-fua-1 {status}'
+"""
+WELL = REPEAT.format(status=0, stderr="", fio=FIO)
+
+
+class Silent:
+    """A progress that shows nothing."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def begin(self, repetition: Repetition, total: int) -> None:
+        self.seen.append(f"begin {repetition.dir} of {total}")
+
+    def tick(self, elapsed_s: float, left_s: float | None) -> None:
+        pass
+
+    def end(self, repetition: Repetition) -> None:
+        self.seen.append(f"end {repetition.dir} {repetition.status}")
+
+
+Execute = Callable[..., Run]
+
+
+@pytest.fixture
+def execute(small: str, kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Execute:
+    """execute(repeat=1) -> the run, in tmp_path/out."""
+    monkeypatch.setattr(qemu, "BOOT_S", 20.0)
+    monkeypatch.setattr(guest, "_fill", lambda guest, root: None)  # nothing is booted
+
+    def run(repeat: int = 1, progress: Silent | None = None, stop: signals.Stop | None = None) -> Run:
+        made = plan.make(plan.Request(small, kernel, strategies=["fua"], repeat=repeat))
+        return guest.execute(made, tmp_path / "out", progress or Silent(), signals.Stop() if stop is None else stop)
+
+    return run
+
+
+def kept(tmp_path: Path) -> Run:
+    return formats.read_run(tmp_path / "out")
+
+
+def test_all_goes_well(execute: Execute, fake_qemu: Callable[[str], None], tmp_path: Path) -> None:
+    fake_qemu(BOOTED + WELL + "echo 'durabench: done'")
+    progress = Silent()
+    execute(progress=progress)
+    run = kept(tmp_path)
+    assert (run.status, run.reason, run.label) == ("complete", None, "9.9.9-test")
+    assert progress.seen == ["begin 001-seq-fua-1 of 1", "end 001-seq-fua-1 ok"]
+    (repetition,) = run.repetitions
+    assert (repetition.status, repetition.exit_status, repetition.elapsed_s) == ("ok", 0, 1.25)
+    assert repetition.started == "2026-01-02T03:04:05Z"
+    about = run.environment
+    assert (about.kernel, about.cmdline, about.memory_bytes, about.cpu_model) == ("9.9.9-guest", "console=ttyS0", 1024000, "a CPU")
+    assert about.lab
+    assert about.lab.abilities == {"flushes_per_dsync_write": 1.0}
+    assert (about.lab.clock, about.lab.accelerator, about.lab.qemu) == ("virtual", "TCG, counted instructions", "1.2.3")
+    assert about.lab.devices[0].startswith("null_blk nullb0 size=32m memory_backed=1")
+    assert (run.target.size_bytes, run.target.write_cache, run.target.fua) == (512 * 65536, "write back", True)
+    assert sorted(path.name for path in (tmp_path / "out/001-seq-fua-1").iterdir()) == ["fio.json", "stderr.txt"]
+    assert "SeaBIOS" in (tmp_path / "out/console.log").read_text()
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (
+            "echo '[ 1.0] Kernel panic - not syncing: VFS: Unable to mount root fs'",
+            "kernel panicked: VFS: Unable to mount root fs",
+        ),
+        ("echo 'durabench: error nbd-client: nbd0 is not there'", "the guest gave up: nbd-client: nbd0 is not there"),
+        ("echo 'qemu: no such kernel' >&2; exit 3", "ended with status 3: qemu: no such kernel"),
+        ("echo 'durabench: done'", "left out a part of its plan"),
+        ("exit 0", "ended before its plan did: the last it said was 'end'"),
+    ],
+    ids=["panic", "error", "qemu", "gap", "early"],
+)
+def test_an_end_before_its_time(
+    execute: Execute, fake_qemu: Callable[[str], None], tmp_path: Path, text: str, says: str
+) -> None:
+    fake_qemu(BOOTED + WELL + "\n" + text)
+    with pytest.raises(Failure, match=says) as caught:
+        execute(repeat=2)
+    assert caught.value.status == Exit.FAILED
+    assert str(tmp_path / "out/console.log") in str(caught.value)
+    run = kept(tmp_path)
+    # What ended before is kept, and what did not run says so.
+    assert (run.status, [each.status for each in run.repetitions]) == ("failed", ["ok", "pending"])
+    assert says in (run.reason or "")
+    assert run.environment.kernel == "9.9.9-guest"
+
+
+def test_nothing_at_all(execute: Execute, fake_qemu: Callable[[str], None], tmp_path: Path) -> None:
+    fake_qemu("echo 'failed to find romfile' >&2; exit 1")
+    with pytest.raises(Failure, match="status 1: failed to find romfile"):
+        execute()
+    assert "romfile" in (tmp_path / "out/console.log.qemu").read_text()
+    assert kept(tmp_path).status == "failed"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [("", "it did not boot"), (BOOTED + "echo 'durabench: begin 001-seq-fua-1'", "'begin' 001-seq-fua-1")],
+    ids=["boot", "repetition"],
+)
+def test_a_guest_that_hangs(
+    execute: Execute, fake_qemu: Callable[[str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, says: str
+) -> None:
+    monkeypatch.setattr(qemu, "BOOT_S", 3.0)
+    monkeypatch.setitem(guest.SLOWEST, "virtual", 0.0)
+    fake_qemu(text + "\nexec sleep 600")
+    start = time.monotonic()
+    with pytest.raises(Failure, match=f"the guest hangs: .*{says}"):
+        execute()
+    assert time.monotonic() - start < 60
+    assert not processes(tmp_path / "out")
+    assert eventually(lambda: not processes(f"{tmp_path}/bin/qemu"))
+
+
+def test_a_job_that_fails(execute: Execute, fake_qemu: Callable[[str], None], tmp_path: Path) -> None:
+    said = "'fio-fua-dsync: /dev/nullb0: strategy=fua needs io_uring'"
+    fake_qemu(BOOTED + REPEAT.format(status=1, stderr=said, fio=FIO) + "echo 'durabench: done'")
+    with pytest.raises(Failure, match="001-seq-fua-1: fio-fua-dsync: /dev/nullb0: strategy=fua needs io_uring"):
+        execute()
+    assert [each.status for each in kept(tmp_path).repetitions] == ["failed"]
+
+
+def test_a_guest_without_memory(execute: Execute, fake_qemu: Callable[[str], None], tmp_path: Path) -> None:
+    oom = "echo '[9.1] Out of memory: Killed process 77 (fio) total-vm:1kB'\n"
+    fake_qemu(BOOTED + oom + REPEAT.format(status=137, stderr="", fio=FIO) + "echo 'durabench: done'")
+    with pytest.raises(Failure, match="ran out of memory and ended fio; --memory SIZE gives it more"):
+        execute()
+
+
+def test_a_repetition_over_its_time(execute: Execute, fake_qemu: Callable[[str], None]) -> None:
+    fake_qemu(BOOTED + REPEAT.format(status=124, stderr="", fio=FIO) + "echo 'durabench: done'")
+    with pytest.raises(Failure, match="ended after 61 s, its time limit"):
+        execute()
+
+
+def test_a_stop_ends_the_guest(execute: Execute, fake_qemu: Callable[[str], None], tmp_path: Path) -> None:
+    fake_qemu(BOOTED + WELL + "echo 'durabench: begin 002-seq-fua-2'; exec sleep 600")
+    stop = signals.Stop()
+    threading.Timer(2.0, stop.note, [signal.SIGTERM]).start()
+    with pytest.raises(Failure, match="stopped by SIGTERM") as caught:
+        execute(repeat=2, stop=stop)
+    assert caught.value.status == Exit.SIGTERM
+    run = kept(tmp_path)
+    assert (run.status, [each.status for each in run.repetitions]) == ("partial", ["ok", "pending"])
+    assert eventually(lambda: not processes(f"{tmp_path}/bin/qemu"))
+
+
+def test_the_guest_dies_with_the_command(
+    small: str, own_image: Path, fake_qemu: Callable[[str], None], tmp_path: Path
+) -> None:
+    fake_qemu(BOOTED + 'exec -a "$disk" sleep 600')
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    command = start("lab", "run", small, "--kernel", own_image, "-o", tmp_path / "out", TMPDIR=temporary)
+    console = tmp_path / "out/7.4.0-mine/console.log"
+    assert eventually(lambda: console.exists() and "kept" in console.read_text()), command.communicate()
+    (folder,) = temporary.glob("durabench-lab-*")
+    assert processes(folder)
+    command.kill()
+    command.communicate()
+    assert eventually(lambda: not processes(folder))
+
+
+def test_nothing_is_left_in_the_temporary_folder(
+    execute: Execute, fake_qemu: Callable[[str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    fake_qemu("exit 1")
+    with pytest.raises(Failure):
+        execute()
+    assert not list((tmp_path / "temporary").iterdir())
+
+
+def test_a_name_that_leads_out_is_not_followed(execute: Execute, fake_qemu: Callable[[str], None], tmp_path: Path) -> None:
+    fake_qemu(
+        BOOTED + WELL + "echo bad >evil; tar -cPf t -C results ../evil; dd if=t of=$disk bs=512 seek=$offset conv=notrunc status=none\n"
+        "echo \"durabench: kept $((offset + 20))\"; rm evil; echo 'durabench: done'"
+    )
+    execute()
+    assert (tmp_path / "out/001-seq-fua-1/fio.json").exists()
+    assert not (tmp_path / "evil").exists()
+
+
+def test_kvm_is_believed_only_if_a_guest_ran(kernel: Kernel, fake_qemu: Callable[[str], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.access", lambda path, mode: True)
+    fake_qemu("echo 'Kernel panic - not syncing: VFS'; exit 0")
+    assert qemu.kvm_error(kernel.image) is None
+    assert qemu.accelerator("host", kernel.image) == qemu.KVM
+    fake_qemu("echo 'error: kvm run failed Function not implemented' >&2; exit 1")
+    assert qemu.kvm_error(kernel.image) == "a guest does not run with it: error: kvm run failed Function not implemented"
+    assert qemu.accelerator("host", kernel.image) == qemu.TCG
+    assert qemu.accelerator("virtual", kernel.image) == qemu.VIRTUAL
