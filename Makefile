@@ -15,9 +15,11 @@ NEEDS := build
 BUILD = MAKEFLAGS=--no-print-directory CMAKE_BUILD_PARALLEL_LEVEL=$$(nproc) \
 	cmake --build
 
+# Configured each time, so that packages which were installed since are found.
 all: ## build the engines and the observer
 	@setup/deps $(NEEDS)
 	@FIO='$(FIO)' FIO_SOURCE_DIR='$(FIO_SOURCE_DIR)' setup/fio-source
+	@cmake -S . -B build >/dev/null
 	@$(BUILD) build
 
 demo: NEEDS := build run
