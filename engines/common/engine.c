@@ -87,8 +87,9 @@ int engine_job_init(struct engine_job *j, struct thread_data *td,
 	}
 
 	if (counters && *counters) {
+		/* A FIFO that nobody reads is refused, not waited for. */
 		j->counters_fd = open(counters, O_WRONLY | O_CREAT | O_APPEND |
-				      O_CLOEXEC, 0666);
+				      O_NONBLOCK | O_CLOEXEC, 0666);
 		if (j->counters_fd < 0) {
 			int err = errno;
 
@@ -209,6 +210,9 @@ int engine_open_file(struct engine_job *j, struct thread_data *td,
 		engine_error(j, td,
 			     "%s: strategy=%s needs O_DIRECT, which its file system does not support",
 			     f->file_name, j->strategy);
+	else if (j)
+		engine_error(j, td, "open(%s): %s", f->file_name,
+			     strerror(err));
 	snprintf(what, sizeof(what), "open(%s)", f->file_name);
 	td_verror(td, err, what);
 	return 1;

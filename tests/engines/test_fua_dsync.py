@@ -7,6 +7,8 @@ from __future__ import annotations
 import errno
 import os
 import re
+import shutil
+import subprocess
 
 import pytest
 
@@ -359,3 +361,23 @@ def test_io_uring_not_allowed(run_fio, shim, tmp_path):
     result = run_fio("fua-dsync", strategy="fua", filename=tmp_path / "f", preload=preload, **workload())
     assert result.exit_status == 1
     assert "needs io_uring, which is not allowed here" in result.stderr
+
+
+def test_counters_do_not_wait_for_a_reader(run_fio, tmp_path):
+    os.mkfifo(tmp_path / "fifo")
+    target = tmp_path / "f"
+    result = run_fio("fua-dsync", **workload(), strategy="dsync", filename=target, counters=tmp_path / "fifo", timeout=20)
+    assert result.exit_status == 1
+    assert f"counters={tmp_path}/fifo: No such device or address" in result.stderr
+
+
+@pytest.mark.parametrize("strategy", ["dsync", "fua"])
+def test_a_file_that_can_not_be_opened_is_named(run_fio, tmp_path, strategy):
+    # A program that runs can't be written to, by root either.
+    program = shutil.copy("/bin/sleep", tmp_path / "program")
+    with subprocess.Popen([program, "60"]) as running:
+        result = run_fio("fua-dsync", rw="write", bs="4k", size="8k", strategy=strategy, filename=program)
+        running.kill()
+    assert result.exit_status == 1
+    assert f"open({program}): Text file busy" in result.stderr
+    assert result.stderr.count("fio-fua-dsync:") == 1
