@@ -122,7 +122,7 @@ static struct fio_option options[] = {
 		.type	= FIO_OPT_STR_VAL,
 		.off1	= offsetof(struct dontcache_options, kick_backlog),
 		.help	= "strategy=kick: bytes dirty or in writeback on a file system above which a write waits for the flusher; the jobs that write to it have equal parts of them, and a write counts as 4096 at least",
-		.def	= "128m",
+		.def	= "64m",
 		.minval	= 4096,
 		.category = FIO_OPT_C_ENGINE,
 		.group	= FIO_OPT_G_INVALID,
@@ -376,6 +376,10 @@ static int dontcache_open_file(struct thread_data *td, struct fio_file *f)
 		ret = kick_open(&dj->kick, f->fd, f->file_name, &file);
 		if (!ret)
 			FILE_SET_ENG_DATA(f, file);
+		else
+			engine_error(&dj->job, td,
+				     "%s: strategy=kick: the flusher can't be made: %s; take a smaller kick_backlog=, or fewer jobs",
+				     f->file_name, strerror(ret));
 	}
 	if (!ret)
 		return 0;

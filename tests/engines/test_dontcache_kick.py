@@ -639,7 +639,7 @@ def test_every_option_explains_itself(fio):
 
     options = dict(re.findall(r"^(\w+) *: (.+)$", enghelp(), re.MULTILINE))
     assert set(options) == {"strategy", "submit", "kick_backlog", "counters"}
-    for option, default in {"strategy": "dontcache", "submit": "pwritev2", "kick_backlog": "128m"}.items():
+    for option, default in {"strategy": "dontcache", "submit": "pwritev2", "kick_backlog": "64m"}.items():
         assert re.search(rf"default: {default}$", enghelp(f",{option}"), re.MULTILINE)
     assert "bytes" in options["kick_backlog"]
     for strategy in STRATEGIES:
