@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import stat
 import tomllib
 import types
 import typing
@@ -417,15 +418,29 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file beside `path` and rename. An OSError names `path`."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    """Write a text file beside the one that `path` leads to and rename. What is there and no regular file (a device, a FIFO) is
+    written into, not replaced. An OSError names `path`."""
     try:
-        beside.write_text(text, encoding="utf-8")
-        os.replace(beside, path)
+        if is_special(path):
+            path.write_text(text, encoding="utf-8")
+            return
+        target = Path(os.path.realpath(path))
+        beside = target.with_name(f".{target.name}.{os.getpid()}")
+        try:
+            beside.write_text(text, encoding="utf-8")
+            os.replace(beside, target)
+        finally:
+            beside.unlink(missing_ok=True)
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from None
-    finally:
-        beside.unlink(missing_ok=True)
+
+
+def is_special(path: Path) -> bool:
+    """Whether something is there, symbolic links followed, and it is no regular file."""
+    try:
+        return not stat.S_ISREG(path.stat().st_mode)
+    except FileNotFoundError:
+        return False
 
 
 def decode(cls: type[T], data: Any, schema: str, path: Path) -> T:

@@ -285,6 +285,10 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Carry out `durabench report`."""
+    if formats.is_special(args.output):
+        raise Failure(
+            Exit.USAGE, f"{args.output} is no regular file; a report has files beside it: give -o the name of a file"
+        )
     runs = [results.load_run(path) for path in dict.fromkeys(args.runs)]
     comparison = compare_all(runs)
     write_html(args.output, runs, comparison)

@@ -7,6 +7,8 @@ import argparse
 import csv
 import io
 import json
+import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -405,6 +407,43 @@ def test_output_that_cannot_be_written_is_named(tmp_path: Path, capsys: pytest.C
     output = tmp_path / "no" / "such" / "folder.txt"
     assert cli.main(["compare", str(sample(tmp_path)), "--output", str(output)]) == 1
     assert capsys.readouterr().err == f"durabench: [Errno 2] No such file or directory: '{output}'\n"
+
+
+def test_output_follows_a_symbolic_link(tmp_path: Path) -> None:
+    path = sample(tmp_path)
+    (tmp_path / "place").mkdir()
+    link = tmp_path / "link.txt"
+    link.symlink_to("place/out.txt")
+    # The first creates what the link names, the second replaces it.
+    for form, part in (("text", "seq: dsync -> fua"), ("json", "durabench-comparison/1")):
+        assert invoke(path, "--output", link, "--format", form) == 0
+        assert link.is_symlink()
+        assert part in (tmp_path / "place/out.txt").read_text()
+    assert [each.name for each in (tmp_path / "place").iterdir()] == ["out.txt"]
+
+
+def test_output_into_a_fifo(tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    # Open for both, so that neither side waits; the text is less than a pipe holds.
+    with open(os.open(fifo, os.O_RDWR | os.O_NONBLOCK), "rb", buffering=0) as end:
+        assert invoke(sample(tmp_path), "--output", fifo) == 0
+        assert fifo.is_fifo()
+        assert b"seq: dsync -> fua" in (end.read(2**16) or b"")
+
+
+def test_output_into_a_device_node(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    full = tmp_path / "full"
+    try:
+        # As /dev/full: takes nothing.
+        os.mknod(full, 0o600 | stat.S_IFCHR, os.makedev(1, 7))
+        os.close(os.open(full, os.O_WRONLY))
+    except PermissionError as error:
+        pytest.skip(f"a device node can't be made or opened here: {error}")
+    assert cli.main(["compare", str(sample(tmp_path)), "--output", str(full)]) == 1
+    said = capsys.readouterr().err
+    assert "No space left on device" in said and str(full) in said
+    assert full.is_char_device()
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,8 +16,8 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
-from durabenchlib import compare, figures, formats, gnuplot, layout, plots, report, results, strategies, tables
-from durabenchlib.errors import Failure
+from durabenchlib import cli, compare, figures, formats, gnuplot, layout, plots, report, results, strategies, tables
+from durabenchlib.errors import Exit, Failure
 from sample_run import SampleRun, device, document, job, observed
 
 pytestmark = pytest.mark.usefixtures("sample_measurement")
@@ -250,6 +250,19 @@ def test_the_command(tmp_path: Path) -> None:
     assert given.func(given) == 0
     assert "dsync" in Page(tmp_path / "out.html").text
     assert sorted({each.suffix for each in (tmp_path / "out-gnuplot").iterdir()}) == [".dat", ".gp"]
+
+
+def test_a_report_goes_to_a_regular_file_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = run_of(tmp_path)
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    link = tmp_path / "link.html"
+    link.symlink_to(fifo)
+    for output in (fifo, link, path):
+        assert cli.main(["report", str(path), "-o", str(output)]) == Exit.USAGE
+        assert f"{output} is no regular file" in capsys.readouterr().err
+    assert fifo.is_fifo() and link.is_symlink()
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["fifo", "link.html", "run"]
 
 
 # What the figures declare
