@@ -160,7 +160,7 @@ def _measure(
                 demo=True,
                 notes=stage.notes,
             )
-            plan = runner.plan(request)
+            plan = runner.plan(request, stop)
             _say(console, f"{name}: {plan.measurement.title}")
             with Shown(console) as shown:
                 runner.execute(plan, shown, stop)

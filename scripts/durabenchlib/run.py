@@ -14,6 +14,9 @@ from . import measurement, runner, signals
 from .errors import Exit
 from .progress import Shown, span
 
+# Far beyond any use; more is a slip of the hand that takes hours to plan alone.
+REPEAT_MAX = 10_000
+
 
 def add_parser(subparsers: Any) -> None:
     """Add `run` to the command's parsers."""
@@ -76,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
         time_limit_s=args.time_limit,
     )
     with signals.caught() as stop:
-        plan = runner.plan(request)
+        plan = runner.plan(request, stop)
         if args.dry_run:
             _show(plan, Console())
             return Exit.OK
@@ -113,6 +116,8 @@ def count(text: str) -> int:
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text} is less than 1")
+    if number > REPEAT_MAX:
+        raise argparse.ArgumentTypeError(f"{text} is more than {REPEAT_MAX}")
     return number
 
 

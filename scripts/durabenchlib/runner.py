@@ -97,8 +97,8 @@ class Plan:
         return next(case for case in self.cases if case.name == name)
 
 
-def plan(request: Request) -> Plan:
-    """Read and check everything; refuses the target if it must not be written over. Writes nothing."""
+def plan(request: Request, stop: signals.Stop) -> Plan:
+    """Read and check everything; refuses the target if it must not be written over. Writes nothing. Raises when it is to stop."""
     found, folder = measurement.find(request.measurement)
     about = environment.collect()
     layout.observer()
@@ -132,18 +132,35 @@ def plan(request: Request) -> Plan:
         warnings=left_out,
     )
     paths = [target.resolved for target in chosen]
-    if all(os.path.exists(path) for path in paths):
-        for case in cases:
-            _generate(made, case, paths)
-    for repetition in made.repetitions:
-        job = render(made, repetition, paths, planned_files(made, repetition.case))
-        made.loads.setdefault(repetition.case, measurement.load_of(job))
-        if repetition.round == 1:
-            parse(made, repetition, job)
+    try:
+        _check_jobs(made, paths, stop)
+    except Failure:
+        # Ctrl-C ends what a job is checked with too, which then seems to refuse it.
+        if stop:
+            raise stop.failure() from None
+        raise
     footprint = max(load.footprint_bytes for load in made.loads.values())
     for target, confirmed in zip(chosen, targets.confirmed(chosen, request.destroy), strict=True):
         made.warnings.append(targets.guard(target, confirmed, footprint))
     return made
+
+
+def _check_jobs(made: Plan, paths: Sequence[str], stop: signals.Stop) -> None:
+    """Make the job of each repetition, let fio read each once, and fill in the plan's loads."""
+    if all(os.path.exists(path) for path in paths):
+        for case in made.cases:
+            if stop:
+                raise stop.failure()
+            _generate(made, case, paths)
+    for repetition in made.repetitions:
+        if stop:
+            raise stop.failure()
+        job = render(made, repetition, paths, planned_files(made, repetition.case))
+        made.loads.setdefault(repetition.case, measurement.load_of(job))
+        if repetition.round == 1:
+            parse(made, repetition, job)
+    if stop:
+        raise stop.failure()
 
 
 def execute(made: Plan, progress: Progress, stop: signals.Stop) -> Run:

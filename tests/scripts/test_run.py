@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from durabenchlib import formats, measurement, runner
+from durabenchlib import formats, measurement, runner, signals
 
 from command import PATIENCE_S, durabench, environment, eventually, processes, start
 
@@ -348,6 +348,26 @@ def test_stop_keeps_a_partial_result(tiny: Path, output: Path, tmp_path: Path, n
     assert not processes(output) and not target.exists()
 
 
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGHUP, 129), (signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize("takes", [True, False])
+def test_stop_while_planning(
+    tiny: Path, output: Path, tmp_path: Path, fake_fio, number: int, status: int, takes: bool
+) -> None:
+    parsed, go = tmp_path / "parsed", tmp_path / "go"
+    fio = fake_fio("exit 1")
+    check = f"--parse-only) echo >>{parsed}; until [ -e {go} ]; do sleep 0.1; done; exit {int(not takes)};;"
+    fio.write_text(fio.read_text().replace("--parse-only|", f"{check} "))
+    command = start("run", tiny, "--target", tmp_path / "t", "--case", "one", "--output", output, FIO=fio)
+    assert eventually(parsed.exists)
+    command.send_signal(number)
+    go.touch()
+    _, said = command.communicate(timeout=PATIENCE_S)
+    assert (command.returncode, said) == (status, f"durabench: stopped by {signal.Signals(number).name}\n")
+    # The plan has two jobs to check.
+    assert parsed.read_text() == "\n"
+    assert not output.exists() and not (tmp_path / "t").exists()
+
+
 def test_kill_leaves_nothing_behind(tiny: Path, output: Path, tmp_path: Path) -> None:
     place = tmp_path / "place"
     place.mkdir()
@@ -381,6 +401,7 @@ def test_run_is_never_written_over(tiny: Path, output: Path, tmp_path: Path) -> 
         (["--set", "BS=4k filename=other"], 64, "a value has no blanks"),
         (["--set", "BS=$pagesize"], 64, "can't hold as part of a value"),
         (["--repeat", "0"], 64, "less than 1"),
+        (["--repeat", "10001"], 64, "more than 10000"),
         (["--label", "a/b"], 64, "part of a folder's name"),
         (["--destroy", "disk7"], 2, "--destroy=disk7 is no name of"),
         (["--set", "SIZE=100t"], 2, "are free"),
@@ -461,7 +482,7 @@ def test_load_of_a_job(job: str, expected: tuple[float | None, int, int]) -> Non
 def test_time_limit_follows_the_job(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "environ", environment())
     request = runner.Request(str(tiny), [str(tmp_path / "t")], cases=["one", "timed"], settings={"RUNTIME": "30"})
-    plan = runner.plan(request)
+    plan = runner.plan(request, signals.Stop())
     assert plan.limit_s("timed") > 30 + runner.MARGIN_S
     assert plan.limit_s("one") > runner.MARGIN_S
 
