@@ -23,23 +23,41 @@ class _Parser(argparse.ArgumentParser):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; its exit status."""
-    parser = _Parser(prog="durabench", description="Measures and compares what it costs to make data durable.")
-    parser.add_argument("--version", action="version", version=f"durabench {__version__}")
-    subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
-    for module in (run, compare, report, doctor, demo, lab):
-        module.add_parser(subparsers)
-    given = parser.parse_args(arguments)
     try:
-        return int(given.func(given) or Exit.OK)
+        try:
+            given = _parser().parse_args(arguments)
+            return int(given.func(given) or Exit.OK)
+        finally:
+            _flush()
     except Failure as failure:
         print(f"durabench: {failure}", file=sys.stderr)
         return failure.status
     except KeyboardInterrupt:
         return Exit.SIGINT
     except BrokenPipeError:
-        # Whoever read our output has seen enough; nothing may be written when the interpreter flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # Whoever read our output has seen enough.
         return Exit.OK
     except OSError as error:
-        print(f"durabench: {error}", file=sys.stderr)
+        name = "" if error.filename is None else f"{error.filename}: "
+        print(f"durabench: {name}{error.strerror or error}", file=sys.stderr)
         return Exit.FAILED
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="durabench", description="Measures and compares what it costs to make data durable.")
+    parser.add_argument("--version", action="version", version=f"durabench {__version__}")
+    subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
+    for module in (run, compare, report, doctor, demo, lab):
+        module.add_parser(subparsers)
+    return parser
+
+
+def _flush() -> None:
+    """Write what was printed. If that fails, nothing may be left for when the interpreter flushes at exit."""
+    if sys.stdout is None:
+        return
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise OSError(error.errno, error.strerror, "standard output") from None

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -22,3 +24,15 @@ def sample_measurement(tmp_path_factory: pytest.TempPathFactory, monkeypatch: py
     monkeypatch.setattr(layout, "jobs", lambda: folder / "jobs")
     monkeypatch.setattr(layout, "published", lambda: folder / "published")
     return folder / "jobs/sample"
+
+
+@pytest.fixture
+def full_device(tmp_path: Path) -> Path:
+    """A device node of the test's own that takes nothing, as /dev/full."""
+    path = tmp_path / "full"
+    try:
+        os.mknod(path, 0o600 | stat.S_IFCHR, os.makedev(1, 7))
+        os.close(os.open(path, os.O_WRONLY))
+    except PermissionError as error:
+        pytest.skip(f"a device node can't be made or opened here: {error}")
+    return path
