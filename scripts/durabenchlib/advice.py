@@ -55,8 +55,9 @@ def _incomplete(run: Run) -> Iterator[str]:
     if manifest.status != "complete":
         done = sum(each.status == "ok" for each in manifest.repetitions)
         reason = f": {manifest.reason}" if manifest.reason else ""
+        status = f"{manifest.status}: it goes on, or was killed" if manifest.status == "running" else manifest.status
         yield (
-            f"The run {run.path.name} is {manifest.status}{reason}. {done} of {len(manifest.repetitions)} repetitions "
+            f"The run {run.path.name} is {status}{reason}. {done} of {len(manifest.repetitions)} repetitions "
             "ended well; what is missing may not be missing by chance."
         )
     yield from run.unusable

@@ -246,7 +246,8 @@ def load_run(path: Path) -> Run:
         except Failure as failure:
             unusable.append(f"Repetition {entry.dir} is left out: {failure}.")
     if not usable:
-        why = unusable[0] if unusable else "None was made."
+        none = "The run goes on, or was killed." if manifest.status == "running" else "None was made."
+        why = unusable[0] if unusable else none
         raise Failure(Exit.INPUT, f"{path}: has no usable repetition. {why}")
     return Run(path, manifest, definition, published, usable, unusable)
 

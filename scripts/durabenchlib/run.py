@@ -41,7 +41,7 @@ def add_parser(subparsers: Any) -> None:
         "--case", metavar="NAME", action="append", default=[], help="default: those of the headline; `all` for all"
     )
     parser.add_argument("--repeat", metavar="N", type=count, default=3, help="repetitions of each (default: 3)")
-    parser.add_argument("--label", metavar="TEXT", type=_label, default="", help="a name for the run")
+    parser.add_argument("--label", metavar="TEXT", type=_label, help="a name for the run")
     parser.add_argument(
         "--set", metavar="NAME=VALUE", action="append", type=setting, default=[], help="set a variable of the job files"
     )
@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
         strategies=args.strategy,
         cases=args.case,
         repeat=args.repeat,
-        label=args.label,
+        label=args.label or "",
         settings=dict(args.set),
         destroy=args.destroy,
         output=args.output,
@@ -129,8 +129,10 @@ def seconds(text: str) -> float:
 
 
 def _label(text: str) -> str:
-    if "/" in text or not text.isprintable():
-        raise argparse.ArgumentTypeError("a label is part of a folder's name")
+    if not text or "/" in text or not text.isprintable():
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: a label is part of a folder's name: one or more printable characters, none of them /"
+        )
     return text
 
 

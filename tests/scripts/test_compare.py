@@ -201,6 +201,19 @@ def test_a_partial_run(tmp_path: Path) -> None:
     assert found.cases[0].repetitions == {"before": 2, "after": 3}
 
 
+def test_a_run_that_was_killed(tmp_path: Path) -> None:
+    path = sample(tmp_path, status="running")
+    manifest = json.loads((path / "run.json").read_text())
+    manifest["repetitions"][0]["status"] = "pending"
+    (path / "run.json").write_text(json.dumps(manifest))
+    warned(compared(path), "is running: it goes on, or was killed. 5 of 6")
+    for each in manifest["repetitions"]:
+        each["status"] = "pending"
+    (path / "run.json").write_text(json.dumps(manifest))
+    with pytest.raises(Failure, match="no usable repetition. The run goes on, or was killed."):
+        results.load_run(path)
+
+
 def test_not_durable_is_said_everywhere(tmp_path: Path) -> None:
     run = SampleRun(tmp_path / "run")
     for _ in range(2):
