@@ -14,7 +14,7 @@ from . import measurement, runner, signals
 from .errors import Exit
 from .progress import Shown, span
 
-# Far beyond any use; more is a slip of the hand that takes hours to plan alone.
+# Far beyond any use: more is a slip of the hand.
 REPEAT_MAX = 10_000
 
 
