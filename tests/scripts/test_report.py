@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""`durabench report`: one page that needs nothing but itself, figures that say what was measured, gnuplot scripts that
-draw."""
+"""`durabench report`: one page that needs nothing but itself, with a table behind every figure."""
 
 from __future__ import annotations
 
@@ -9,56 +8,17 @@ import html.parser
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
-import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
-from durabenchlib import cli, compare, figures, formats, gnuplot, layout, plots, report, results, strategies, tables
+from durabenchlib import cli, compare, figures, formats, layout, report, results, tables
 from durabenchlib.errors import Exit, Failure
+from sample_figures import HOSTILE, drawn, run_of
 from sample_run import SampleRun, device, document, job, observed
 
 pytestmark = pytest.mark.usefixtures("sample_measurement")
-
-HOSTILE = "</script><script>alert(1)</script>\"'&$x_{1}$\x1b[2J{{7*7}}"
-
-
-def run_of(
-    folder: Path, name: str = "run", strategies: tuple[str, ...] = ("dsync", "fua", "none"), **manifest: object
-) -> Path:
-    """A run with everything a figure can show."""
-    run = SampleRun(folder / name, **manifest)
-    for turn in (1, 2):
-        for factor, strategy in enumerate(strategies, start=1):
-            writes = [1_000_000 // factor + 1000 * i for i in range(1200 * factor + 10 * turn)]
-            path = run.add(
-                "seq",
-                strategy,
-                document(job("seq", writes=writes, log_avg_msec="500")),
-                observed(device(writes=2 * len(writes), flushes=(3 - factor) * len(writes)), dirty_mib=factor),
-                [{"writes": len(writes), "durable_writes": len(writes)}],
-            )
-            (path / "seq_bw.1.log").write_text("500, 1024, 1, 0\n1000, 3072, 1, 0\n")
-            lines = [{"schema": "durabench-samples/1", "interval_ms": 100, "start": "", "devices": ["loop0"]}]
-            lines += [
-                {
-                    "t": t / 10,
-                    "dirty": 2**20,
-                    "writeback": t * 2**20,
-                    "cached": 0,
-                    "cpu": {},
-                    "dev": {"loop0": [0, 0, 0, 0, t, 0]},
-                }
-                for t in range(1, 11)
-            ]
-            (path / "samples.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-            (path / "job.fio").write_text("[seq]\nrw=write\n")
-            (path / "command.json").write_text(
-                json.dumps({"command": ["fio", "a b.fio"], "environment": {"LC_ALL": "C"}})
-            )
-    return run.write()
 
 
 class Page(html.parser.HTMLParser):
@@ -95,18 +55,6 @@ def page(folder: Path, *runs: Path) -> Page:
     loaded = [results.load_run(path) for path in runs]
     report.write_html(folder / "report.html", loaded, report.compare_all(loaded))
     return Page(folder / "report.html")
-
-
-def contexts(path: Path) -> list[figures.Context]:
-    run = results.load_run(path)
-    (measurement,) = compare.compare_runs(run, run).measurements
-    return [context for context, _ in report._contexts("1-sample", run, run, measurement)]
-
-
-def drawn(path: Path) -> dict[str, figures.Figure]:
-    """Figures of the run's case by the name of their declaration."""
-    (context,) = contexts(path)
-    return {name: figure for name, make in figures.FIGURES.items() if (figure := make(context))}
 
 
 # The page
@@ -263,239 +211,3 @@ def test_a_report_goes_to_a_regular_file_only(tmp_path: Path, capsys: pytest.Cap
         assert f"{output} is no regular file" in capsys.readouterr().err
     assert fifo.is_fifo() and link.is_symlink()
     assert sorted(each.name for each in tmp_path.iterdir()) == ["fifo", "link.html", "run"]
-
-
-# What the figures declare
-
-
-def test_axes_are_honest(tmp_path: Path) -> None:
-    named = drawn(run_of(tmp_path))
-    for panel in (*named["rates"].panels, *named["series"].panels):
-        values_axis = panel.x if panel in named["rates"].panels else panel.y
-        assert (values_axis.low, values_axis.scale) == (0, "linear")
-    assert all(panel.y.scale == "log" for panel in named["ladder"].panels)
-    assert named["ratios"].panels[0].x.scale == "log"
-    for figure in named.values():
-        for panel in figure.panels:
-            for mark in panel.marks:
-                for axis, values in ((panel.x, mark.x), (panel.y, mark.y)):
-                    low, high = sorted((axis.low, axis.high))
-                    assert all(low <= value <= high for value in values), (figure.name, panel.title, mark.name)
-            for axis in (panel.x, panel.y):
-                low, high = sorted((axis.low, axis.high))
-                assert len(axis.ticks) >= 1 and all(low <= place <= high for place, _ in axis.ticks)
-
-
-def test_a_strategy_has_one_colour(tmp_path: Path) -> None:
-    for figure in drawn(run_of(tmp_path)).values():
-        for panel in figure.panels:
-            for mark in panel.marks:
-                if mark.name.rstrip("*") in ("dsync", "fua", "none"):
-                    assert mark.colour == strategies.colour(mark.name.rstrip("*"))
-
-
-def test_what_is_not_durable_is_marked(tmp_path: Path) -> None:
-    named = drawn(run_of(tmp_path))
-    for name in ("ladder", "matrix", "series"):
-        assert strategies.NOT_DURABLE_NOTE in named[name].footer
-        assert "none*" in {mark.name for panel in named[name].panels for mark in panel.marks}
-    assert strategies.NOT_DURABLE_NOTE not in named["ratios"].footer
-
-
-def test_the_footer_says_where(tmp_path: Path) -> None:
-    for figure in drawn(run_of(tmp_path)).values():
-        assert figure.footer[-1] == "Linux 6.18.0, fio-3.33, /dev/loop0, write back, FUA, 2026-11-30, n=2"
-
-
-def test_the_ladder_is_of_the_merged_bins(tmp_path: Path) -> None:
-    """1000 writes of 1 ms in one repetition; one of 1 s in the other, which is the last thousandth of both."""
-    run = SampleRun(tmp_path / "run")
-    for strategy in ("dsync", "fua"):
-        run.add("seq", strategy, document(job(writes=[1_000_000] * 999)))
-        run.add("seq", strategy, document(job(writes=[1_000_000_000])))
-    line = drawn(run.write())["ladder"].panels[0].marks[0]
-    # In steps: 1 ms until three nines, then 1 s.
-    assert line.x == pytest.approx([0, 3, 3, 3])
-    assert line.y == pytest.approx([1000, 1000, 1_000_000, 1_000_000], rel=0.01)
-    assert drawn(run.folder)["ladder"].rows[0][2] == "1000"
-
-
-def test_series_are_of_one_repetition_in_steps(tmp_path: Path) -> None:
-    panels = {panel.title: panel for panel in drawn(run_of(tmp_path))["series"].panels}
-    assert list(panels) == ["write bandwidth, MiB/s", "Dirty + Writeback, MiB", "flushes of the device, 1/s"]
-    line = panels["write bandwidth, MiB/s"].marks[0]
-    assert (line.x, line.y) == ([0, 0.5, 0.5, 1.0], [1, 1, 3, 3])
-    assert panels["Dirty + Writeback, MiB"].marks[0].y[:4] == [2, 2, 3, 3]
-    assert panels["flushes of the device, 1/s"].marks[0].y == pytest.approx([10] * 20)
-
-
-def test_published_series_stand_below_ours(tmp_path: Path) -> None:
-    with (layout.published() / "sample.toml").open("a") as toml:
-        for name, strategy in (("write-cached", "buffered"), ("write-uncached", "")):
-            toml.write(f'[[series]]\nname = "{name}"\ncase = "seq"\nstrategy = "{strategy}"\nunit = "MB/s"\n')
-            toml.write("interval_s = 1.0\nvalues = [5.0, 7.0]\n")
-    last = drawn(run_of(tmp_path))["series"].panels[-1]
-    assert last.title == "published, MB/s"
-    assert [(mark.name, mark.x, mark.y) for mark in last.marks] == [
-        ("buffered*", [0, 1, 1, 2], [5, 5, 7, 7]),
-        ("write-uncached", [0, 1, 1, 2], [5, 5, 7, 7]),
-    ]
-
-
-def test_long_series_are_thinned_and_keep_their_peak(tmp_path: Path) -> None:
-    path = run_of(tmp_path)
-    for folder in path.glob("0*"):
-        samples = folder / "samples.jsonl"
-        header = samples.read_text().splitlines()[0]
-        lines = [
-            {
-                "t": t / 10,
-                "dirty": 2**20 * (500 if t == 777 else 1),
-                "writeback": 0,
-                "dev": {"loop0": [0, 0, 0, 0, t, 0]},
-            }
-            for t in range(1, 1001)
-        ]
-        samples.write_text("\n".join([header, *map(json.dumps, lines)]))
-    panels = {panel.title: panel for panel in drawn(path)["series"].panels}
-    line = panels["Dirty + Writeback, MiB"].marks[0]
-    assert len(line.x) <= 2 * 300
-    assert max(line.y) == 500
-    assert panels["flushes of the device, 1/s"].marks[0].y == pytest.approx([10] * len(line.y))
-
-
-@pytest.mark.parametrize("count", [2, 6, 14])
-def test_labels_do_not_cover_each_other(count: int) -> None:
-    x, y = figures.linear_axis("", [1.0]), figures.linear_axis("", [100.0])
-    lines = [figures.Mark("line", str(i), "#000000", [0.0, 1.0], [0.0, 100.0 - i % 2]) for i in range(count)]
-    labels = figures.labels_at_ends(x, y, lines, 2.6)
-    heights = sorted(label.height for label in labels)
-    assert len(heights) == count
-    assert all(upper - lower >= 0.99 * figures.LINE / 2.6 for lower, upper in zip(heights, heights[1:], strict=False))
-    assert heights[-1] <= 1
-
-
-def test_boxes_hold_the_texts_around_them(tmp_path: Path) -> None:
-    for figure in drawn(run_of(tmp_path)).values():
-        boxes = figure.boxes()
-        for number, box in enumerate(boxes):
-            assert 0 < box.left and 0 < box.bottom and box.width > 0.15 and box.height > 0
-            assert box.left + box.width < 1 and box.bottom + box.height < 1
-            for other in boxes[:number]:
-                apart = other.bottom >= box.bottom + box.height or other.left + other.width <= box.left
-                assert apart, figure.name
-
-
-@pytest.mark.parametrize(
-    ("values", "texts"),
-    [
-        ([3.0, 90_000.0], ["10 us", "100 us", "1 ms", "10 ms", "100 ms"]),
-        ([100.0, 5000.0], ["100 us", "200 us", "500 us", "1 ms", "2 ms", "5 ms"]),
-        ([0.5, 2_000_000.0], ["1 us", "10 us", "100 us", "1 ms", "10 ms", "100 ms", "1 s"]),
-    ],
-)
-def test_latency_ticks(values: list[float], texts: list[str]) -> None:
-    assert [text for _, text in figures.latency_axis(values).ticks] == texts
-
-
-def test_other_ticks() -> None:
-    assert [text for _, text in figures.linear_axis("", [7497.0]).ticks] == ["0", "2000", "4000", "6000"]
-    assert [text for _, text in figures.linear_axis("", []).ticks] == ["0", "0.2", "0.4", "0.6", "0.8", "1"]
-    assert [text for _, text in figures.linear_axis("", [95121.0]).ticks] == ["0", "20k", "40k", "60k", "80k"]
-    assert [text for _, text in figures.nines_axis(5.2).ticks] == [
-        "0",
-        "p50",
-        "p90",
-        "p99",
-        "p99.9",
-        "p99.99",
-        "p99.999",
-    ]
-    assert [text for _, text in figures.ratio_axis([0.4, 3.0]).ticks] == ["1/2x", "1x", "2x"]
-    assert "1/64x" in [text for _, text in figures.ratio_axis([0.0159, 62.6]).ticks]
-
-
-# Drawing
-
-
-def test_svg_takes_its_ink_from_the_page(tmp_path: Path) -> None:
-    for figure in drawn(run_of(tmp_path)).values():
-        text = plots.svg(figure)
-        tree = ElementTree.fromstring(text)
-        assert "currentColor" in text and "#010203" not in text
-        assert "width" not in tree.attrib and tree.attrib["viewBox"]
-        assert tree.attrib["aria-label"] == figure.title
-        shown = "".join(tree.itertext())
-        for panel in figure.panels:
-            assert panel.title in shown
-            assert all(label.text in shown for label in panel.labels)
-        assert all(line in shown for line in figure.footer)
-
-
-def hostile_figure() -> figures.Figure:
-    mark = figures.Mark("line", HOSTILE, "#0072B2", [0.0, 1.0], [1.0, 2.0], dashed=True)
-    x, y = figures.linear_axis(HOSTILE, [1.0]), figures.rows_axis([HOSTILE, "plain\\n'", "c"])
-    panel = figures.Panel(HOSTILE, x, y, [mark], figures.labels_at_ends(x, y, [mark], 2.0))
-    return figures.Figure("hostile", HOSTILE, [panel], 1, [HOSTILE], [], [])
-
-
-def test_hostile_names_in_svg() -> None:
-    tree = ElementTree.fromstring(plots.svg(hostile_figure()))
-    assert not [element for element in tree.iter() if element.tag.endswith("script")]
-    assert tables.printable(HOSTILE) in "".join(tree.itertext())
-
-
-def gnuplot_draws(script: Path) -> ElementTree.Element:
-    """What gnuplot makes of a script, in its folder and without anything else."""
-    program = shutil.which("gnuplot")
-    assert program, "gnuplot is missing: make deps"
-    done = subprocess.run([program, script.name], cwd=script.parent, capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stderr) == (0, "")
-    return ElementTree.parse(script.with_suffix(".svg")).getroot()
-
-
-def test_gnuplot_redraws_every_figure(tmp_path: Path) -> None:
-    path = run_of(tmp_path)
-    runs = [results.load_run(path)]
-    scripts = report.write_gnuplot(tmp_path / "plots", runs, report.compare_all(runs))
-    named = {figure.name: figure for figure in drawn(path).values()}
-    assert sorted(script.stem for script in scripts) == sorted(named)
-    elsewhere = tmp_path / "elsewhere"
-    shutil.move(tmp_path / "plots", elsewhere)
-    for name, figure in named.items():
-        tree = gnuplot_draws(elsewhere / f"{name}.gp")
-        shown = [
-            " ".join("".join(element.itertext()).split()) for element in tree.iter() if element.tag.endswith("text")
-        ]
-        assert figure.title in shown
-        for panel in figure.panels:
-            for label in panel.labels:
-                assert label.text in shown
-            for axis in (panel.x, panel.y):
-                assert all(text in shown for _, text in axis.ticks)
-        # A line or a set of points for each mark, in its colour.
-        text = (elsewhere / f"{name}.svg").read_text()
-        for colour in {mark.colour for panel in figure.panels for mark in panel.marks} - {figures.INK}:
-            red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
-            assert f"rgb({red:3d}, {green:3d}, {blue:3d})" in text
-
-
-def test_hostile_names_in_gnuplot(tmp_path: Path) -> None:
-    gnuplot.write(hostile_figure(), tmp_path)
-    tree = gnuplot_draws(tmp_path / "hostile.gp")
-    shown = ["".join(element.itertext()).strip() for element in tree.iter() if element.tag.endswith("text")]
-    assert tables.printable(HOSTILE) in shown
-    assert "plain\\n'" in shown
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["hostile.dat", "hostile.gp", "hostile.svg"]
-
-
-def test_gnuplot_data_are_those_of_the_figure(tmp_path: Path) -> None:
-    figure = drawn(run_of(tmp_path))["rates"]
-    gnuplot.write(figure, tmp_path)
-    blocks = (tmp_path / f"{figure.name}.dat").read_text().split("\n\n\n")
-    marks = [mark for panel in figure.panels for mark in panel.marks]
-    assert len(blocks) == len(marks) + 1 and not blocks[-1]
-    for block, mark in zip(blocks, marks, strict=False):
-        lines = [line.split() for line in block.splitlines() if not line.startswith("#")]
-        assert [float(line[0]) for line in lines] == pytest.approx(mark.x)
-        assert mark.name in block.splitlines()[0]
