@@ -157,7 +157,7 @@ def _contexts(
                 Subject(comparison.after, after.of(case.name, comparison.after), "after"),
             ]
         times = "/".join(dict.fromkeys(str(count) for count in comparison.repetitions.values()))
-        footer = [f"{line}, n={times}" for line in tables.environment_lines(measurement)]
+        *footer, last = tables.environment_lines(measurement)
         published = before.published.series if before.published else []
         found.append(
             (
@@ -167,7 +167,7 @@ def _contexts(
                     subjects=[subject for subject in subjects if subject.repetitions],
                     series=[each for each in published if each.case == case.name],
                     prefix=f"{anchor}-{number + 1}-{_slug(case.name)}",
-                    footer=footer,
+                    footer=[*footer, f"{last}, n={times}"],
                 ),
                 comparison,
             )

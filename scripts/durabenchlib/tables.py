@@ -7,6 +7,7 @@ import csv
 import io
 import math
 import textwrap
+import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +15,12 @@ from typing import Any
 from . import results, strategies
 from .formats import CaseComparison, Comparison, MeasurementComparison, MetricComparison
 
-WIDTH = 78  # of text: it is pasted into mails
+# Of text: that of a patch's cover letter, so that a mail program neither wraps it nor, quoted a few times, its answers.
+WIDTH = 72
+
+# Of a name in the head of a column of text: with all columns as wide as they get, a row still has WIDTH.
+_HEAD = 12
+_INDENT = 2
 
 # Keys of the mechanism with their names for people, in the order of what they explain; bytes are shown in MiB.
 MECHANISM = {
@@ -53,9 +59,14 @@ class Row:
     spread: str = ""
     published: tuple[str, str, str] = ("", "", "")
 
+    @property
+    def notes(self) -> list[str]:
+        """What stands below it in a text."""
+        return [self.spread] if self.spread else []
+
 
 def number(value: float | None) -> str:
-    """Four significant digits, without exponent."""
+    """Four significant digits, without exponent below 1e9."""
     return "-" if value is None else _significant(value, 4, 4)
 
 
@@ -67,6 +78,8 @@ def ratio(value: float | None) -> str:
 def _significant(value: float, digits: int, decimals: int) -> str:
     if value == 0 or not math.isfinite(value):
         return f"{value:.0f}"
+    if abs(value) >= 1e9:
+        return f"{value:.2e}"
     magnitude = int(f"{value:.{digits - 1}e}".partition("e")[2])
     return f"{value:.{min(max(digits - 1 - magnitude, 0), decimals)}f}"
 
@@ -174,7 +187,7 @@ def _because(case: CaseComparison) -> str:
 
 
 def text(comparison: Comparison) -> str:
-    """Text for people and mails, 78 columns wide where names allow."""
+    """Text for people and mails: ASCII, at most WIDTH columns."""
     return "".join(line + "\n" for _, line in lines(comparison))
 
 
@@ -187,18 +200,8 @@ def lines(comparison: Comparison) -> Iterator[tuple[str, str]]:
 
 
 def cover(comparison: Comparison) -> str:
-    """The table to paste into a mail: metrics and the sentence on each case, without the mechanism's table and
-    warnings."""
-    out: list[str] = []
-    for measurement in comparison.measurements:
-        out += [line for _, line in _wrap("", f"{measurement.name}: {measurement.title}", "  ")]
-        for line in environment_lines(measurement):
-            out += [part for _, part in _wrap("", line, "  ")]
-        for case in measurement.cases:
-            out += ["", *(line for _, line in _wrap("", case_title(case), "  ")), *_align(_metric_table(case)), ""]
-            out += [line for _, line in _wrap("", verdict(case), "  ")]
-        out += ["", *(line for note in footnotes(measurement) for _, line in _wrap("", note, "  ")), ""]
-    return "\n".join(out).strip() + "\n"
+    """The text without its warnings, for where they stand already."""
+    return "".join(line + "\n" for kind, line in lines(comparison) if kind != "warning")
 
 
 def _lines(measurement: MeasurementComparison) -> Iterator[tuple[str, str]]:
@@ -208,11 +211,10 @@ def _lines(measurement: MeasurementComparison) -> Iterator[tuple[str, str]]:
     for case in measurement.cases:
         yield "text", ""
         yield from _wrap("heading", case_title(case), "  ")
-        yield from (("table", line) for line in _align(_metric_table(case)))
-        rows = [(f"  {row.name}", row.before, row.after) for row in mechanism_rows(case)]
-        if rows:
-            yield "text", ""
-            yield from (("table", line) for line in _align([("  mechanism", *sides(case)), *rows]))
+        yield from (("table", line) for line in _metric_table(case))
+        explained = "; ".join(_explanation(case))
+        if explained:
+            yield from _wrap("text", f"  mechanism: {explained}", "    ")
         yield "text", ""
         yield from _wrap("text", verdict(case), "  ")
     notes = [*footnotes(measurement)]
@@ -221,7 +223,7 @@ def _lines(measurement: MeasurementComparison) -> Iterator[tuple[str, str]]:
     for note in notes:
         yield from _wrap("text", note, "  ")
     for warning in measurement.warnings:
-        yield "text", ""
+        yield "warning", ""
         yield from _wrap("warning", f"warning: {warning}", "  ")
 
 
@@ -233,39 +235,45 @@ def footnotes(measurement: MeasurementComparison) -> Iterator[str]:
         yield "~ the repetitions of both sides overlap"
 
 
-def _metric_table(case: CaseComparison) -> list[tuple[str, ...]]:
+def _explanation(case: CaseComparison) -> Iterator[str]:
+    """What explains the numbers, before and after, without the counts that these are made of."""
+    counts = {MECHANISM[key] for key in ("writes", "durable_writes", "syncs", "flush_calls", "flushes")}
+    for row in mechanism_rows(case):
+        if row.name not in counts:
+            yield f"{row.name} {row.before}" + (f" -> {row.after}" if row.after != row.before else "")
+
+
+def _metric_table(case: CaseComparison) -> Iterator[str]:
     rows = metric_rows(case)
     published = any(any(row.published) for row in rows)
-    table: list[tuple[str, ...]] = [
-        ("  metric", *sides(case), "ratio", *(("before", "after", "ratio") if published else ()))
-    ]
+    head = ["metric", *(_short(plain(name), _HEAD) for name in sides(case)), "ratio"]
+    table = [[*head, "before", "after", "ratio"] if published else head]
+    table += [[plain(row.name), row.before, row.after, row.ratio, *(row.published if published else ())] for row in rows]
+    names, *columns = ([len(cell) for cell in column] for column in zip(*table, strict=True))
+    widths = [max(column) for column in columns]
+    gap = 2 if _INDENT + max(names) + sum(widths) + 2 * len(widths) <= WIDTH else 1
+    # A name that leaves no room for the numbers has a line of its own.
+    room = WIDTH - _INDENT - sum(widths) - gap * len(widths)
+    first = max((name for name in names if name <= room), default=0)
     if published:
-        table.insert(0, ("", "", "", "", "", "", "published"))
-    for row in rows:
-        table.append((f"  {row.name}", row.before, row.after, row.ratio, *(row.published if published else ())))
-        if row.spread:
-            table.append((f"      {row.spread}",))
-    return table
+        yield "published".rjust(_INDENT + first + sum(widths) + gap * len(widths))
+    for (name, *cells), notes in zip(table, [[], *(row.notes for row in rows)], strict=True):
+        if len(name) > first:
+            yield " " * _INDENT + _short(name, WIDTH - _INDENT)
+            name = ""
+        numbers = [cell.rjust(width) for cell, width in zip(cells, widths, strict=True)]
+        yield (" " * _INDENT + (" " * gap).join([name.ljust(first), *numbers])).rstrip()
+        for note in notes:
+            yield from (line for _, line in _wrap("table", " " * 6 + note, " " * 8))
 
 
-def _align(table: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Columns: the first to the left, the others to the right. A row of one cell stands across all, one with an empty
-    first cell has its last above the last columns."""
-    full = [row for row in table if len(row) > 1]
-    widths = [max(len(row[i]) for row in full if row[0]) for i in range(len(full[0]))]
-    gap = "  " if sum(widths) + 2 * len(widths) - 2 <= WIDTH else " "
-    for row in table:
-        if len(row) == 1:
-            yield row[0]
-        elif not row[0]:
-            yield row[-1].rjust(sum(widths) + len(gap) * (len(widths) - 1))
-        else:
-            cells = [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:]))]
-            yield gap.join(cells).rstrip()
+def _short(value: str, width: int) -> str:
+    """The text, its end cut off where it is too long."""
+    return value if len(value) <= width else value[: width - 2] + ".."
 
 
 def _wrap(kind: str, line: str, following: str) -> Iterator[tuple[str, str]]:
-    for part in textwrap.wrap(printable(line), WIDTH, subsequent_indent=following, break_on_hyphens=False):
+    for part in textwrap.wrap(plain(line), WIDTH, subsequent_indent=following, break_on_hyphens=False):
         yield kind, part
 
 
@@ -279,31 +287,65 @@ def case_title(case: CaseComparison) -> str:
 
 
 def environment_lines(measurement: MeasurementComparison) -> list[str]:
-    """Where it was measured: one line, or one for each side."""
-    lines = [describe(measurement.environment[side]) for side in ("before", "after")]
-    return lines[:1] if lines[0] == lines[1] else [f"before: {lines[0]}", f"after: {lines[1]}"]
+    """Where it was measured, in two lines: machine and target. What the two sides do not share is told of both."""
+    before, after = (measurement.environment[side] for side in ("before", "after"))
+    found = []
+    for parts in (_machine, _target):
+        pairs = zip(parts(before), parts(after), strict=True)
+        shown = [old if old == new else f"{old or '-'} -> {new or '-'}" for old, new in pairs]
+        found.append(", ".join(filter(None, shown)))
+    return found
 
 
-def describe(environment: dict[str, Any]) -> str:
-    """One line for an environment: kernel, fio, device, cache, FUA, date."""
-    target = environment["target"]
-    fua = {True: "FUA", False: "no FUA"}.get(target.get("fua"), "FUA unknown")
-    parts = [
+def _machine(environment: dict[str, Any]) -> list[str]:
+    """Kernel, fio, CPUs, memory, what it runs on, date; empty where that is not known."""
+    lab = environment.get("lab")
+    cpus = environment.get("cpus")
+    virtualization = environment.get("virtualization", "").replace("none", "")
+    return [
         f"Linux {environment['kernel']}",
         environment["fio"],
-        " ".join(filter(None, (target["path"], target.get("filesystem")))),
-        target.get("model"),
-        target.get("write_cache"),
-        fua if target.get("write_cache") else None,
+        f"{cpus} CPU{'s' if cpus != 1 else ''}" if cpus else "",
+        f"{environment['memory_bytes'] / 2**30:.1f} GiB" if environment.get("memory_bytes") else "",
+        f"lab guest by the {lab['clock']} clock" if lab else virtualization,
         str(environment["created"])[:10],
-        "demo" if environment.get("demo") else None,
+        "demo" if environment.get("demo") else "",
     ]
-    return ", ".join(part for part in parts if part)
+
+
+def _target(environment: dict[str, Any]) -> list[str]:
+    """Path, file system, model, write cache, FUA, scheduler; empty where it has none."""
+    target = environment["target"]
+    fua = {True: "FUA", False: "no FUA"}.get(target.get("fua"), "FUA unknown")
+    return [
+        target["path"],
+        target.get("filesystem") or "",
+        target.get("model") or "",
+        target.get("write_cache") or "",
+        fua if target.get("write_cache") else "",
+        f"scheduler {target['scheduler']}" if target.get("scheduler") else "",
+    ]
 
 
 def printable(value: str) -> str:
     """Text without control characters, which a terminal would obey."""
     return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in value)
+
+
+def plain(value: str) -> str:
+    """Printable text in ASCII, which every mail program and terminal shows alike: letters without their accents, a question
+    mark for what has no like."""
+    return "".join(map(_ascii, printable(value)))
+
+
+def _ascii(char: str) -> str:
+    if char.isascii():
+        return char
+    return unicodedata.normalize("NFKD", _LIKE.get(char, char)).encode("ascii", "ignore").decode() or "?"
+
+
+_LIKE = {"\N{RIGHTWARDS ARROW}": "->", "\N{MULTIPLICATION SIGN}": "x", "\N{EN DASH}": "-", "\N{EM DASH}": "-"}
+_LIKE |= {"\N{MICRO SIGN}": "u", "\N{GREEK SMALL LETTER MU}": "u"}
 
 
 def markdown(comparison: Comparison) -> str:

@@ -55,7 +55,10 @@ def test_what_is_not_durable_is_marked(tmp_path: Path) -> None:
 
 def test_the_footer_says_where(tmp_path: Path) -> None:
     for figure in drawn(run_of(tmp_path)).values():
-        assert figure.footer[-1] == "Linux 6.18.0, fio-3.33, /dev/loop0, write back, FUA, 2026-11-30, n=2"
+        assert figure.footer[-2:] == [
+            "Linux 6.18.0, fio-3.33, 2 CPUs, 8.0 GiB, 2026-11-30",
+            "/dev/loop0, write back, FUA, scheduler none, n=2",
+        ]
 
 
 def test_the_ladder_is_of_the_merged_bins(tmp_path: Path) -> None:
