@@ -418,16 +418,21 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file beside the one that `path` leads to and rename. What is there and no regular file (a device, a FIFO) is
+    """Write a text file, as `write_bytes` does."""
+    write_bytes(path, text.encode("utf-8"))
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file beside the one that `path` leads to and rename. What is there and no regular file (a device, a FIFO) is
     written into, not replaced. An OSError names `path`."""
     try:
         if is_special(path):
-            path.write_text(text, encoding="utf-8")
+            path.write_bytes(content)
             return
         target = Path(os.path.realpath(path))
         beside = target.with_name(f".{target.name}.{os.getpid()}")
         try:
-            beside.write_text(text, encoding="utf-8")
+            beside.write_bytes(content)
             os.replace(beside, target)
         finally:
             beside.unlink(missing_ok=True)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Writes the figures as gnuplot scripts with their data beside, to be redrawn or changed without anything of this
-project: `gnuplot NAME.gp` in their folder makes NAME.svg (gnuplot 5)."""
+"""Draws the figures with gnuplot 5: as scripts with their data beside, to be redrawn or changed without anything of this
+project (`gnuplot NAME.gp` in their folder makes NAME.svg), and in a terminal."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from . import formats
-from .figures import FONT_POINTS, INK, LINE, WIDTH, Axis, Box, Figure, Mark, Panel
+from .canvas import FONT_POINTS, INK, LINE, SWATCH, WIDTH, Axis, Box, Figure, Label, Mark, Panel
 from .tables import printable
 
 _POINTS = 72  # an inch, in the units of gnuplot's svg terminal
@@ -27,12 +27,20 @@ def _data(figure: Figure) -> Iterator[str]:
     for panel in figure.panels:
         for mark in panel.marks:
             yield f"# {printable(panel.title or figure.title)}: {printable(mark.name)}"
-            pairs = mark.draw == "whiskers"
-            for i, (x, y) in enumerate(zip(mark.x, mark.y, strict=True)):
-                yield f"{x:.9g} {y:.9g}"
-                if pairs and i % 2:
-                    yield ""
+            yield from _points(mark)
             yield from ("", "")
+
+
+def _points(mark: Mark) -> Iterator[str]:
+    """Pairs are parted by an empty line; each cell is a line: its left, right, lower and upper end."""
+    if mark.draw == "cells":
+        for i in range(0, len(mark.x), 2):
+            yield f"{mark.x[i]:.9g} {mark.x[i + 1]:.9g} {mark.y[i]:.9g} {mark.y[i + 1]:.9g}"
+        return
+    for i, (x, y) in enumerate(zip(mark.x, mark.y, strict=True)):
+        yield f"{x:.9g} {y:.9g}"
+        if mark.draw == "whiskers" and i % 2:
+            yield ""
 
 
 def _script(figure: Figure) -> Iterator[str]:
@@ -74,48 +82,69 @@ def _panel(panel: Panel, box: Box, height: float, block: int) -> Iterator[str]:
     yield f"set rmargin at screen {box.left + box.width:.5f}"
     yield f"set bmargin at screen {box.bottom:.5f}"
     yield f"set tmargin at screen {box.bottom + box.height:.5f}"
-    yield from _axis("x", panel.x)
-    yield from _axis("y", panel.y)
+    yield from _axis("x", panel.x, panel.x.fitting(box.width * WIDTH))
+    yield f"set xlabel {_quoted(panel.x.label)} offset 0,0.7"
+    yield from _axis("y", panel.y, panel.y.ticks)
+    yield f"set ylabel {_quoted(panel.y.label)} offset 2,0"
     title = 1 + 0.1 / (box.height * height)
     yield f"set label {_quoted(panel.title)} at graph 0,{title:.4f} left"
-    inch = 1 / (box.width * WIDTH)
     for label in panel.labels:
-        if label.anchor is not None:
-            points = [label.anchor, (1.0, label.anchor[1]), (1 + 0.14 * inch, label.height)]
-            for (x0, y0), (x1, y1) in zip(points, points[1:]):
-                yield (
-                    f"set arrow from graph {x0:.4f},{y0:.4f} to graph {x1:.4f},{y1:.4f} nohead "
-                    f"linecolor rgb '{label.colour}' linewidth 0.8 dashtype 3"
-                )
-        place = 1 + (0.16 if label.anchor else 0.04) * inch
-        yield f"set label {_quoted(label.text)} at graph {place:.4f},{label.height:.4f} left"
+        yield from _label(label, 1 / (box.width * WIDTH))
     if panel.guide is not None:
         yield (
             f"set arrow from first {panel.guide:.6g},graph 0 to first {panel.guide:.6g},graph 1 nohead "
             f"linecolor rgb '{_TEXT}' linewidth 0.8"
         )
-    yield "plot \\"
-    drawn = [f"  data index {block + number} using 1:2 {_style(mark)}" for number, mark in enumerate(panel.marks)]
-    yield ", \\\n".join(drawn)
+    drawn = [f"data index {block + i} {_style(mark, panel)}" for i, mark in enumerate(panel.marks)]
+    yield f"plot {_ALSO.join(drawn)}"
 
 
-def _axis(which: str, axis: Axis) -> Iterator[str]:
+_ALSO = ", \\\n  "
+
+
+def _label(label: Label, inch: float) -> Iterator[str]:
+    """`inch` is one in widths of the panel."""
+    if label.anchor is not None:
+        points = [label.anchor, (1.0, label.anchor[1]), (1 + 0.14 * inch, label.height)]
+        for start, end in zip(points, points[1:]):
+            yield _line(label, start, end, "linewidth 0.8 dashtype 3")
+    if label.colour is not None:
+        start, end = (1 + 0.14 * inch, label.height), (1 + (SWATCH + 0.02) * inch, label.height)
+        yield _line(label, start, end, f"linewidth 1.6 dashtype {2 if label.dashed else 1}")
+    place = 1 + (0.06 + (SWATCH if label.colour else 0)) * inch
+    yield f"set label {_quoted(label.text)} at graph {place:.4f},{label.height:.4f} left"
+
+
+def _line(label: Label, start: tuple[float, float], end: tuple[float, float], style: str) -> str:
+    places = f"from graph {start[0]:.4f},{start[1]:.4f} to graph {end[0]:.4f},{end[1]:.4f}"
+    return f"set arrow {places} nohead linecolor rgb '{label.colour}' {style}"
+
+
+def _axis(which: str, axis: Axis, ticks: list[tuple[float, str]]) -> Iterator[str]:
     yield f"set logscale {which}" if axis.scale == "log" else f"unset logscale {which}"
     yield f"set {which}range [{axis.low:.9g}:{axis.high:.9g}]"
-    ticks = ", ".join(f"{_quoted(text)} {place:.9g}" for place, text in axis.ticks)
-    yield f"set {which}tics ({ticks})"
-    yield f"set {which}label {_quoted(axis.label)} offset {'0,0.7' if which == 'x' else '2,0'}"
+    # A tick's text is a format.
+    texts = (f"{_quoted(text.replace('%', '%%'))} {place:.9g}" for place, text in ticks)
+    yield f"set {which}tics ({', '.join(texts)})"
 
 
-def _style(mark: Mark) -> str:
-    colour = f"linecolor rgb '{_TEXT if mark.colour == INK else mark.colour}'"
+def _style(mark: Mark, panel: Panel) -> str:
+    """What follows the data in `plot`."""
+    colour = _TEXT if mark.colour == INK else mark.colour
+    if mark.draw == "cells":
+        fill = f"fillstyle transparent solid {mark.opacity:.2f} noborder fillcolor rgb '{colour}'"
+        return f"using 1:3:1:2:3:4 with boxxyerror {fill}"
+    if mark.opacity < 1:
+        colour = f"#{round(255 * (1 - mark.opacity)):02x}{colour[1:]}"
+    colour = f"linecolor rgb '{colour}'"
     if mark.draw == "line":
-        return f"with lines linewidth 1.4 dashtype {2 if mark.dashed else 1} {colour}"
+        return f"using 1:2 with lines linewidth {panel.line_width} dashtype {2 if mark.dashed else 1} {colour}"
     if mark.draw == "whiskers":
-        return f"with lines linewidth 1.4 {colour}"
+        return f"using 1:2 with lines linewidth 1.4 {colour}"
     if mark.draw == "ticks":
-        return f"with points pointtype '|' {colour} font ',16'"
-    return f"with points pointtype {6 if mark.draw == 'hollow' else 7} pointsize 0.6 linewidth 1.4 {colour}"
+        return f"using 1:2 with points pointtype '|' {colour} font ',16'"
+    shape = 6 if mark.draw == "hollow" else 7
+    return f"using 1:2 with points pointtype {shape} pointsize 0.6 linewidth 1.4 {colour}"
 
 
 def _quoted(text: str) -> str:

@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Draws the figures with matplotlib, as SVG that takes its ink from the page it stands in. The same data gives the same
-bytes."""
+"""Draws the figures with matplotlib: as SVG that takes its ink from the page it stands in, and as SVG and PNG files on
+white ground. The same data gives the same bytes.
+
+Texts of an SVG stay texts, for readers' eyes, fonts and searches; the fonts that stand in for DejaVu Sans where it is
+missing are as wide as it or narrower, so that no text grows into another.
+"""
 
 from __future__ import annotations
 
@@ -8,20 +12,25 @@ import html
 import io
 import re
 import warnings
+from pathlib import Path
 
 import matplotlib.style
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
+from matplotlib.patches import PathPatch
+from matplotlib.path import Path as Outline
 from matplotlib.ticker import NullLocator
 
-from .figures import FONT_POINTS, INK, LINE, WIDTH, Box, Figure, Mark, Panel
+from . import formats
+from .canvas import FONT_POINTS, INK, LINE, SWATCH, WIDTH, Box, Figure, Label, Mark, Panel
 from .tables import printable
 
 # What matplotlib writes for the colour of the page's text; no mark has this black of its own.
 _INK = "#010203"
 
 _STYLE = {
-    "font.family": "DejaVu Sans",
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans", "Verdana", "Helvetica", "Arial", "sans-serif"],
     "font.size": FONT_POINTS,
     "axes.titlesize": FONT_POINTS,
     "axes.labelsize": FONT_POINTS,
@@ -44,19 +53,45 @@ _TOO_EXACT = re.compile(r"(\.\d\d)\d+")
 
 def svg(figure: Figure) -> str:
     """The figure as an SVG element to stand in HTML: without XML header, its ids begin with the figure's name."""
+    text = _drawn(figure, "svg", transparent=True).decode()
+    text = text[text.index("<svg") :]
+    text = re.sub(r'\b(id="|href="#|url\(#)', rf"\g<1>{figure.name}-", text)
+    head, rest = text.split(">", 1)
+    head = re.sub(r' (?:width|height)="[^"]*"', "", head)
+    label = html.escape(printable(figure.title))
+    return f'{head} role="img" aria-label="{label}">{rest}'.replace(_INK, "currentColor")
+
+
+def write(figure: Figure, folder: Path, pixels: int = 1200) -> None:
+    """Write NAME.svg and NAME.png, so many pixels wide, into a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    formats.write_bytes(folder / f"{figure.name}.svg", _drawn(figure, "svg"))
+    formats.write_bytes(folder / f"{figure.name}.png", _drawn(figure, "png", dpi=pixels / WIDTH))
+
+
+def _drawn(figure: Figure, form: str, **options: object) -> bytes:
+    out = io.BytesIO()
     # The user's own settings are put aside, so that they don't change the picture.
     with matplotlib.style.context(["default", _STYLE]), warnings.catch_warnings():
-        # A character that the font lacks is drawn by the reader's own font.
+        # Of a character that the font lacks, and of the fonts that only the reader may have.
         warnings.filterwarnings("ignore", "Glyph .* missing from")
-        drawing = Drawing(figsize=(WIDTH, figure.height))
-        _text(drawing, figure.height - 0.2, figure.title, weight="bold")
-        for number, line in enumerate(reversed(figure.footer)):
-            _text(drawing, 0.08 + LINE * number, line, alpha=0.75, size=FONT_POINTS - 1)
-        for panel, box in zip(figure.panels, figure.boxes(), strict=True):
-            _panel(drawing, panel, box)
-        out = io.StringIO()
-        drawing.savefig(out, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
-    return _inline(out.getvalue(), figure)
+        drawing = _drawing(figure)
+        metadata = {"Date": None, "Creator": None} if form == "svg" else {"Software": None}
+        drawing.savefig(out, format=form, metadata=metadata, **options)
+    if form != "svg":
+        return out.getvalue()
+    text = re.sub(r"\s*<metadata>.*?</metadata>", "", out.getvalue().decode(), flags=re.DOTALL)
+    return re.sub(r' d="[^"]*"', lambda path: _TOO_EXACT.sub(r"\1", path[0]), text).encode()
+
+
+def _drawing(figure: Figure) -> Drawing:
+    drawing = Drawing(figsize=(WIDTH, figure.height))
+    _text(drawing, figure.height - 0.2, figure.title, weight="bold")
+    for number, line in enumerate(reversed(figure.footer)):
+        _text(drawing, 0.08 + LINE * number, line, alpha=0.75, size=FONT_POINTS - 1)
+    for panel, box in zip(figure.panels, figure.boxes(), strict=True):
+        _panel(drawing, panel, box)
+    return drawing
 
 
 def _text(drawing: Drawing, height: float, text: str, **style: object) -> None:
@@ -69,36 +104,45 @@ def _panel(drawing: Drawing, panel: Panel, box: Box) -> None:
     axes.set_title(printable(panel.title), loc="left", pad=5)
     axes.set(xscale=panel.x.scale, xlim=(panel.x.low, panel.x.high), xlabel=printable(panel.x.label))
     axes.set(yscale=panel.y.scale, ylim=(panel.y.low, panel.y.high), ylabel=printable(panel.y.label))
-    for ruler, axis in ((axes.xaxis, panel.x), (axes.yaxis, panel.y)):
-        ruler.set_ticks([place for place, _ in axis.ticks], [printable(text) for _, text in axis.ticks])
+    for ruler, ticks in ((axes.xaxis, panel.x.fitting(box.width * WIDTH)), (axes.yaxis, panel.y.ticks)):
+        ruler.set_ticks([place for place, _ in ticks], [printable(text) for _, text in ticks])
         ruler.set_minor_locator(NullLocator())
     axes.grid(True, color=_INK, alpha=0.14, linewidth=0.6)
     axes.set_axisbelow(True)
     if panel.guide is not None:
         axes.axvline(panel.guide, color=_INK, linewidth=0.8, alpha=0.6)
     for mark in panel.marks:
-        _mark(axes, mark)
-    inch = 1 / (box.width * WIDTH)
+        _mark(axes, mark, panel.line_width)
     for label in panel.labels:
-        if label.anchor is not None:
-            axes.plot(
-                (label.anchor[0], 1.0, 1 + 0.14 * inch),
-                (label.anchor[1], label.anchor[1], label.height),
-                color=label.colour,
-                linewidth=0.8,
-                linestyle=":",
-                transform=axes.transAxes,
-                clip_on=False,
-            )
-        place = 1 + (0.16 if label.anchor else 0.04) * inch
-        axes.text(place, label.height, printable(label.text), va="center_baseline", transform=axes.transAxes)
+        _label(axes, label, 1 / (box.width * WIDTH))
 
 
-def _mark(axes: Axes, mark: Mark) -> None:
+def _label(axes: Axes, label: Label, inch: float) -> None:
+    """`inch` is one in widths of the panel."""
+    style = {"color": label.colour, "transform": axes.transAxes, "clip_on": False}
+    if label.anchor is not None:
+        ends = (label.anchor[1], label.anchor[1], label.height)
+        axes.plot((label.anchor[0], 1.0, 1 + 0.14 * inch), ends, linewidth=0.8, linestyle=":", alpha=0.6, **style)
+    if label.colour is not None:
+        piece = (1 + 0.14 * inch, 1 + (SWATCH + 0.02) * inch)
+        axes.plot(piece, [label.height] * 2, linewidth=1.6, linestyle="--" if label.dashed else "-", **style)
+    place = 1 + (0.06 + (SWATCH if label.colour else 0)) * inch
+    axes.text(place, label.height, printable(label.text), va="center_baseline", transform=axes.transAxes)
+
+
+def _mark(axes: Axes, mark: Mark, width: float) -> None:
     colour = _INK if mark.colour == INK else mark.colour
     if mark.draw == "line":
-        axes.plot(mark.x, mark.y, color=colour, linewidth=1.4, linestyle="--" if mark.dashed else "-")
-        axes.plot(mark.x[-1:], mark.y[-1:], color=colour, linestyle="", marker="o", markersize=3)
+        axes.plot(mark.x, mark.y, color=colour, linewidth=width, linestyle="--" if mark.dashed else "-")
+        axes.plot(mark.x[-1:], mark.y[-1:], color=colour, linestyle="", marker="o", markersize=2 * width)
+    elif mark.draw == "cells":
+        outlines = [
+            Outline([(x0, y0), (x1, y0), (x1, y1), (x0, y1), (x0, y0)], closed=True)
+            for x0, y0, x1, y1 in zip(mark.x[::2], mark.y[::2], mark.x[1::2], mark.y[1::2], strict=True)
+        ]
+        # Without antialiasing there are no seams between neighbours.
+        style = {"facecolor": colour, "alpha": mark.opacity, "linewidth": 0, "antialiased": False}
+        axes.add_patch(PathPatch(Outline.make_compound_path(*outlines), **style))
     elif mark.draw == "whiskers":
         for i in range(0, len(mark.x), 2):
             axes.plot(mark.x[i : i + 2], mark.y[i : i + 2], color=colour, linewidth=1.4)
@@ -106,15 +150,5 @@ def _mark(axes: Axes, mark: Mark) -> None:
         axes.plot(mark.x, mark.y, color=colour, linestyle="", marker="|", markersize=13, markeredgewidth=2)
     else:
         face, size = ("none", 6) if mark.draw == "hollow" else (colour, 5)
-        axes.plot(mark.x, mark.y, color=colour, linestyle="", marker="o", markersize=size, markerfacecolor=face)
-
-
-def _inline(text: str, figure: Figure) -> str:
-    text = text[text.index("<svg") :]
-    text = re.sub(r"\s*<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
-    text = re.sub(r'\b(id="|href="#|url\(#)', rf"\g<1>{figure.name}-", text)
-    text = re.sub(r' d="[^"]*"', lambda path: _TOO_EXACT.sub(r"\1", path[0]), text)
-    head, rest = text.split(">", 1)
-    head = re.sub(r' (?:width|height)="[^"]*"', "", head)
-    label = html.escape(printable(figure.title))
-    return f'{head} role="img" aria-label="{label}">{rest}'.replace(_INK, "currentColor")
+        style = {"marker": "o", "markersize": size, "markerfacecolor": face, "alpha": mark.opacity}
+        axes.plot(mark.x, mark.y, color=colour, linestyle="", **style)

@@ -4,8 +4,12 @@ complete."""
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterable
+
 # Okabe and Ito, "Color Universal Design" (2008), told apart with any kind of colour vision. Of their eight, black and
-# yellow are left out, since figures are shown on light and dark ground.
+# yellow are left out, since figures are shown on light and dark ground, and a grey stands in their place that is dark
+# enough not to be taken for the purple or the green without red or green cones.
 _ORANGE, _SKY, _GREEN, _BLUE, _VERMILION, _PURPLE, _GREY = (
     "#E69F00",
     "#56B4E9",
@@ -13,8 +17,10 @@ _ORANGE, _SKY, _GREEN, _BLUE, _VERMILION, _PURPLE, _GREY = (
     "#0072B2",
     "#D55E00",
     "#CC79A7",
-    "#8A8A8A",
+    "#666666",
 )
+
+PALETTE = (_SKY, _ORANGE, _GREEN, _PURPLE, _VERMILION, _BLUE, _GREY)
 
 # The old kernel's way is vermilion and the new one's blue in every measurement.
 _COLOURS = {
@@ -24,6 +30,9 @@ _COLOURS = {
     "fua-flush": _PURPLE,
     "write-flush": _GREEN,
     "none": _GREY,
+    # A target takes one of these two.
+    "nvme-fua": _SKY,
+    "scsi-fua": _SKY,
     "buffered": _GREY,
     "dontcache": _ORANGE,
     "inline": _VERMILION,
@@ -41,9 +50,13 @@ _KERNELS = {"dsync", "dontcache", "kernel"}
 NOT_DURABLE_NOTE = "* not durable: a power cut may lose writes that were reported complete, until a sync"
 
 
-def colour(strategy: str) -> str:
-    """Colour of a strategy in every figure."""
-    return _COLOURS.get(strategy, _SKY)
+def colours(names: Iterable[str]) -> dict[str, str]:
+    """Colours of strategies that are shown together: its own of each that the engines have, in every figure, and for
+    other names those that are left, in their order; of more names than colours, some have the same."""
+    found = {name: _COLOURS.get(name, "") for name in names}
+    left = [each for each in PALETTE if each not in found.values()]
+    others = itertools.chain(left, itertools.cycle(PALETTE))
+    return {name: known or next(others) for name, known in found.items()}
 
 
 def label(strategy: str) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from durabenchlib import compare, figures, report, results
 from sample_run import SampleRun, device, document, job, observed
 
-HOSTILE = "</script><script>alert(1)</script>\"'&$x_{1}$\x1b[2J{{7*7}}"
+HOSTILE = "</script><script>alert(1)</script>\"'&%s$x_{1}$\x1b[2J{{7*7}}"
 
 
 def run_of(

@@ -3,14 +3,21 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
+import re
 import shutil
+import struct
 import subprocess
+import sys
+import tomllib
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
+import numpy as np
 import pytest
-from durabenchlib import figures, gnuplot, layout, plots, report, results, strategies, tables
+from durabenchlib import canvas, figures, gnuplot, layout, plots, report, results, strategies, tables
 from sample_figures import HOSTILE, drawn, run_of
 from sample_run import SampleRun, document, job
 
@@ -42,7 +49,7 @@ def test_a_strategy_has_one_colour(tmp_path: Path) -> None:
         for panel in figure.panels:
             for mark in panel.marks:
                 if mark.name.rstrip("*") in ("dsync", "fua", "none"):
-                    assert mark.colour == strategies.colour(mark.name.rstrip("*"))
+                    assert mark.colour == strategies.colours([mark.name.rstrip("*")])[mark.name.rstrip("*")]
 
 
 def test_what_is_not_durable_is_marked(tmp_path: Path) -> None:
@@ -72,6 +79,31 @@ def test_the_ladder_is_of_the_merged_bins(tmp_path: Path) -> None:
     assert line.x == pytest.approx([0, 3, 3, 3])
     assert line.y == pytest.approx([1000, 1000, 1_000_000, 1_000_000], rel=0.01)
     assert drawn(run.folder)["ladder"].rows[0][2] == "1000"
+
+
+def test_the_ecdf_is_of_the_merged_bins(tmp_path: Path) -> None:
+    run = SampleRun(tmp_path / "run")
+    for strategy, slow in (("dsync", 100_000_000), ("fua", 1_000_000)):
+        run.add("seq", strategy, document(job(writes=[1_000_000] * 3)))
+        run.add("seq", strategy, document(job(writes=[slow])))
+    panel = drawn(run.write())["ecdf"].panels[0]
+    by_name = {mark.name: mark for mark in panel.marks}
+    assert by_name["dsync"].x == pytest.approx([1000, 1000, 100_000, 100_000], rel=0.01)
+    assert by_name["dsync"].y == [0, 0.75, 0.75, 1]
+    assert (panel.x.scale, panel.y.scale, panel.y.low, panel.y.high) == ("log", "linear", 0, 1)
+
+
+def test_latency_that_fio_could_not_count_is_noted(tmp_path: Path) -> None:
+    run = SampleRun(tmp_path / "run")
+    for strategy in ("dsync", "fua"):
+        path = run.add("seq", strategy, document(job(writes=[1000, 2000])))
+        found = json.loads((path / "fio.json").read_text())
+        found["jobs"][0]["write"]["clat_ns"] |= {"max": 20_000_000_000, "bins": {"1000": 1, "17112760320": 1}}
+        (path / "fio.json").write_text(json.dumps(found))
+    for name in ("ladder", "ecdf"):
+        figure = drawn(run.write())[name]
+        assert "fio counts every latency from 17.1 s on as 17.1 s" in figure.footer
+        assert figure.rows[0][-1] == "20000000"
 
 
 def test_series_are_of_one_repetition_in_steps(tmp_path: Path) -> None:
@@ -120,12 +152,12 @@ def test_long_series_are_thinned_and_keep_their_peak(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("count", [2, 6, 14])
 def test_labels_do_not_cover_each_other(count: int) -> None:
-    x, y = figures.linear_axis("", [1.0]), figures.linear_axis("", [100.0])
-    lines = [figures.Mark("line", str(i), "#000000", [0.0, 1.0], [0.0, 100.0 - i % 2]) for i in range(count)]
-    labels = figures.labels_at_ends(x, y, lines, 2.6)
+    x, y = canvas.linear_axis("", [1.0]), canvas.linear_axis("", [100.0])
+    lines = [canvas.Mark("line", str(i), "#000000", [0.0, 1.0], [0.0, 100.0 - i % 2]) for i in range(count)]
+    labels = canvas.labels_at_ends(x, y, lines, 2.6)
     heights = sorted(label.height for label in labels)
     assert len(heights) == count
-    assert all(upper - lower >= 0.99 * figures.LINE / 2.6 for lower, upper in zip(heights, heights[1:], strict=False))
+    assert all(upper - lower >= 0.99 * canvas.LINE / 2.6 for lower, upper in zip(heights, heights[1:], strict=False))
     assert heights[-1] <= 1
 
 
@@ -149,14 +181,14 @@ def test_boxes_hold_the_texts_around_them(tmp_path: Path) -> None:
     ],
 )
 def test_latency_ticks(values: list[float], texts: list[str]) -> None:
-    assert [text for _, text in figures.latency_axis(values).ticks] == texts
+    assert [text for _, text in canvas.latency_axis(values).ticks] == texts
 
 
 def test_other_ticks() -> None:
-    assert [text for _, text in figures.linear_axis("", [7497.0]).ticks] == ["0", "2000", "4000", "6000"]
-    assert [text for _, text in figures.linear_axis("", []).ticks] == ["0", "0.2", "0.4", "0.6", "0.8", "1"]
-    assert [text for _, text in figures.linear_axis("", [95121.0]).ticks] == ["0", "20k", "40k", "60k", "80k"]
-    assert [text for _, text in figures.nines_axis(5.2).ticks] == [
+    assert [text for _, text in canvas.linear_axis("", [7497.0]).ticks] == ["0", "2000", "4000", "6000"]
+    assert [text for _, text in canvas.linear_axis("", []).ticks] == ["0", "0.2", "0.4", "0.6", "0.8", "1"]
+    assert [text for _, text in canvas.linear_axis("", [95121.0]).ticks] == ["0", "20k", "40k", "60k", "80k"]
+    assert [text for _, text in canvas.nines_axis(5.2).ticks] == [
         "0",
         "p50",
         "p90",
@@ -165,8 +197,8 @@ def test_other_ticks() -> None:
         "p99.99",
         "p99.999",
     ]
-    assert [text for _, text in figures.ratio_axis([0.4, 3.0]).ticks] == ["1/2x", "1x", "2x"]
-    assert "1/64x" in [text for _, text in figures.ratio_axis([0.0159, 62.6]).ticks]
+    assert [text for _, text in canvas.ratio_axis([0.4, 3.0]).ticks] == ["1/2x", "1x", "2x"]
+    assert "1/64x" in [text for _, text in canvas.ratio_axis([0.0159, 62.6]).ticks]
 
 
 # Drawing
@@ -187,9 +219,9 @@ def test_svg_takes_its_ink_from_the_page(tmp_path: Path) -> None:
 
 
 def hostile_figure() -> figures.Figure:
-    mark = figures.Mark("line", HOSTILE, "#0072B2", [0.0, 1.0], [1.0, 2.0], dashed=True)
-    x, y = figures.linear_axis(HOSTILE, [1.0]), figures.rows_axis([HOSTILE, "plain\\n'", "c"])
-    panel = figures.Panel(HOSTILE, x, y, [mark], figures.labels_at_ends(x, y, [mark], 2.0))
+    mark = canvas.Mark("line", HOSTILE, "#0072B2", [0.0, 1.0], [1.0, 2.0], dashed=True)
+    x, y = canvas.linear_axis(HOSTILE, [1.0]), canvas.rows_axis([HOSTILE, "plain\\n'", "c"])
+    panel = canvas.Panel(HOSTILE, x, y, [mark], canvas.labels_at_ends(x, y, [mark], 2.0))
     return figures.Figure("hostile", HOSTILE, [panel], 1, [HOSTILE], [], [])
 
 
@@ -229,7 +261,7 @@ def test_gnuplot_redraws_every_figure(tmp_path: Path) -> None:
                 assert all(text in shown for _, text in axis.ticks)
         # A line or a set of points for each mark, in its colour.
         text = (elsewhere / f"{name}.svg").read_text()
-        for colour in {mark.colour for panel in figure.panels for mark in panel.marks} - {figures.INK}:
+        for colour in {mark.colour for panel in figure.panels for mark in panel.marks} - {canvas.INK}:
             red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
             assert f"rgb({red:3d}, {green:3d}, {blue:3d})" in text
 
@@ -243,6 +275,14 @@ def test_hostile_names_in_gnuplot(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["hostile.dat", "hostile.gp", "hostile.svg"]
 
 
+def test_what_gnuplot_takes_for_a_format_is_text(tmp_path: Path) -> None:
+    figure = drawn(run_of(tmp_path))["ecdf"]
+    gnuplot.write(figure, tmp_path)
+    tree = gnuplot_draws(tmp_path / f"{figure.name}.gp")
+    shown = ["".join(element.itertext()).strip() for element in tree.iter() if element.tag.endswith("text")]
+    assert {"0%", "25%", "50%", "75%", "100%"} <= set(shown)
+
+
 def test_gnuplot_data_are_those_of_the_figure(tmp_path: Path) -> None:
     figure = drawn(run_of(tmp_path))["rates"]
     gnuplot.write(figure, tmp_path)
@@ -253,3 +293,104 @@ def test_gnuplot_data_are_those_of_the_figure(tmp_path: Path) -> None:
         lines = [line.split() for line in block.splitlines() if not line.startswith("#")]
         assert [float(line[0]) for line in lines] == pytest.approx(mark.x)
         assert mark.name in block.splitlines()[0]
+
+
+# Colours
+
+# Machado, Oliveira and Fernandes, "A Physiologically-based Model for Simulation of Color Vision Deficiency" (2009), at
+# full severity: what is seen of linear RGB.
+VISION = {
+    "normal": np.eye(3),
+    "protanopia": np.array(
+        [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]]
+    ),
+    "deuteranopia": np.array(
+        [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]]
+    ),
+    "tritanopia": np.array(
+        [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]]
+    ),
+}
+
+
+def linear_rgb(colour: str) -> np.ndarray:
+    value = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)]) / 255
+    return np.where(value <= 0.04045, value / 12.92, ((value + 0.055) / 1.055) ** 2.4)
+
+
+def luminance(colour: str) -> float:
+    return float(linear_rgb(colour) @ [0.2126, 0.7152, 0.0722])
+
+
+def lab(rgb: np.ndarray) -> np.ndarray:
+    """CIELAB under D65."""
+    to_xyz = [[0.4124564, 0.3575761, 0.1804375], [0.2126729, 0.7151522, 0.0721750], [0.0193339, 0.1191920, 0.9503041]]
+    x, y, z = (np.array(to_xyz) @ np.clip(rgb, 0, 1)) / [0.95047, 1.0, 1.08883]
+    x, y, z = (np.cbrt(each) if each > 0.008856 else 7.787 * each + 16 / 116 for each in (x, y, z))
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+@pytest.mark.parametrize("vision", VISION)
+def test_colours_are_told_apart(vision: str) -> None:
+    """15 is more than six times the smallest difference that is noticed side by side (2.3)."""
+    seen = [lab(VISION[vision] @ linear_rgb(colour)) for colour in strategies.PALETTE]
+    assert min(np.linalg.norm(one - other) for one, other in itertools.combinations(seen, 2)) > 15
+
+
+def test_colours_are_seen_on_light_and_dark_ground() -> None:
+    template = (Path(figures.__file__).parent / "templates/report.html.j2").read_text()
+    grounds = sorted(re.findall(r" --ground: (#[0-9a-f]{6})", template), key=luminance)
+    dark, light = grounds[0], grounds[-1]
+    for colour in strategies.PALETTE:
+        assert (luminance(light) + 0.05) / (luminance(colour) + 0.05) > 2.2
+        assert (luminance(colour) + 0.05) / (luminance(dark) + 0.05) > 3
+
+
+def test_strategies_of_an_engine_have_colours_of_their_own() -> None:
+    for folder in sorted((Path(__file__).parents[2] / "jobs").glob("*/measurement.toml")):
+        names = tomllib.loads(folder.read_text())["strategies"]
+        found = strategies.colours(names)
+        assert len(set(found.values())) == len(names), folder
+        assert found == {name: strategies.colours([name])[name] for name in names}
+
+
+def test_other_names_take_the_colours_that_are_left() -> None:
+    names = ["dsync", *(f"file {number}" for number in range(12))]
+    found = strategies.colours(names)
+    assert found["dsync"] == strategies.colours(["dsync"])["dsync"]
+    assert sorted(found[name] for name in names[:7]) == sorted(strategies.PALETTE)
+    assert set(found.values()) == set(strategies.PALETTE)
+
+
+# Files
+
+
+def test_the_same_figure_makes_the_same_files(tmp_path: Path) -> None:
+    """In processes of their own, with another hash seed, clock and the user's own settings of matplotlib."""
+    made = []
+    for seed in ("1", "2"):
+        folder = tmp_path / seed
+        folder.mkdir()
+        (folder / "matplotlibrc").write_text(f"lines.linewidth: {seed}0\nfont.size: 1{seed}\n")
+        script = (
+            "import sys, pathlib\n"
+            "from durabenchlib import plots\n"
+            "from test_figures import hostile_figure\n"
+            "plots.write(hostile_figure(), pathlib.Path(sys.argv[1]) / 'made')\n"
+        )
+        modules = [str(Path(plots.__file__).parents[1]), str(Path(__file__).parent)]
+        environment = {"PYTHONHASHSEED": seed, "MPLCONFIGDIR": str(folder), "PYTHONPATH": os.pathsep.join(modules)}
+        subprocess.run([sys.executable, "-c", script, folder], check=True, env={**os.environ, **environment})
+        made.append({path.name: path.read_bytes() for path in (folder / "made").iterdir()})
+    assert sorted(made[0]) == ["hostile.png", "hostile.svg"]
+    assert made[0] == made[1]
+
+
+def test_files_stand_alone(tmp_path: Path) -> None:
+    plots.write(hostile_figure(), tmp_path, pixels=600)
+    assert ElementTree.parse(tmp_path / "hostile.svg").getroot().attrib["width"]
+    text = (tmp_path / "hostile.svg").read_text()
+    assert "currentColor" not in text and "sans-serif" in text
+    assert not re.findall(r"\b\d{4}-\d\d-\d\d", re.sub(r"\"[^\"]*\"", "", text))
+    size = struct.unpack(">II", (tmp_path / "hostile.png").read_bytes()[16:24])
+    assert size[0] == 600
