@@ -15,7 +15,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from . import advice, formats, results, strategies, tables
+from . import advice, formats, judge, results, strategies, tables
 from .errors import Exit, Failure
 from .formats import CaseComparison, Comparison, MeasurementComparison, MetricComparison, PublishedCell
 from .results import Pair, Repetition, Run
@@ -35,19 +35,17 @@ def compare_runs(
             "runs of one measurement can be compared",
         )
     pairs = _pairs(before, after, before_strategy, after_strategy)
-    return Comparison(
-        measurements=[
-            MeasurementComparison(
-                name=before.measurement.name,
-                title=before.measurement.title,
-                before=_head([pair.before_strategy for pair in pairs], before.manifest.label),
-                after=_head([pair.after_strategy for pair in pairs], after.manifest.label),
-                environment={"before": _environment(before), "after": _environment(after)},
-                warnings=advice.warnings(before, after, pairs),
-                cases=[_case(pair, before) for pair in pairs],
-            )
-        ]
+    measurement = MeasurementComparison(
+        name=before.measurement.name,
+        title=before.measurement.title,
+        before=_head([pair.before_strategy for pair in pairs], before.manifest.label),
+        after=_head([pair.after_strategy for pair in pairs], after.manifest.label),
+        environment={"before": _environment(before), "after": _environment(after)},
+        warnings=advice.warnings(before, after, pairs),
+        cases=[_case(pair, before) for pair in pairs],
     )
+    judge.judge(measurement)
+    return Comparison([measurement])
 
 
 def _pairs(before: Run, after: Run, before_strategy: str | None, after_strategy: str | None) -> list[Pair]:
@@ -89,7 +87,7 @@ def _environment(run: Run) -> dict[str, Any]:
 
 
 def _case(pair: Pair, run: Run) -> CaseComparison:
-    return CaseComparison(
+    case = CaseComparison(
         name=pair.case.name,
         variant=pair.case.variant,
         before=pair.before_strategy,
@@ -98,6 +96,8 @@ def _case(pair: Pair, run: Run) -> CaseComparison:
         metrics=[_metric(metric, pair, run) for metric in pair.case.metrics],
         mechanism={"before": _mechanism(pair.before), "after": _mechanism(pair.after)},
     )
+    case.checks = judge.checks(pair, case)
+    return case
 
 
 def _metric(metric: formats.Metric, pair: Pair, run: Run) -> MetricComparison:
@@ -105,6 +105,7 @@ def _metric(metric: formats.Metric, pair: Pair, run: Run) -> MetricComparison:
         [value for value in (each.metric(metric.name) for each in repetitions) if value is not None]
         for _, repetitions in pair.sides()
     )
+    distribution = results.distribution(metric.name)
     return MetricComparison(
         name=metric.name,
         unit=results.unit(metric.name),
@@ -114,6 +115,10 @@ def _metric(metric: formats.Metric, pair: Pair, run: Run) -> MetricComparison:
         ratio=_ratio(_median(before), _median(after)),
         values={"before": before, "after": after},
         published=_published(metric.name, pair, run),
+        samples=min(n for _, side in pair.sides() for n in (each.latency(distribution).n for each in side) if n)
+        if distribution and before + after
+        else None,
+        margin=judge.margin(metric.name) if metric.margin is None else metric.margin,
     )
 
 

@@ -35,6 +35,7 @@ TargetKind = Literal["block", "dm", "directory", "file"]
 Variant = Literal["as-described", "as-published"]
 RunStatus = Literal["running", "complete", "partial", "failed"]
 RepetitionStatus = Literal["pending", "ok", "failed", "interrupted"]
+Verdict = Literal["improved", "no change", "regressed", "inconclusive", "invalid"]
 
 T = TypeVar("T")
 
@@ -165,10 +166,12 @@ class Source:
 
 @dataclass
 class Metric:
-    """A metric's name as docs/formats.md lists them, and which way is better."""
+    """A metric's name as docs/formats.md lists them, which way is better, and the ratio less 1 that is taken for no change where
+    that is not the kind's own (judge.py)."""
 
     name: str
     better: Better
+    margin: float | None = None
 
 
 @dataclass
@@ -314,7 +317,9 @@ class PublishedCell:
 
 @dataclass
 class MetricComparison:
-    """Medians over the repetitions; `values` has each repetition's own; `ratio` is after/before."""
+    """Medians over the repetitions; `values` has each repetition's own, in the order in which they were made; `ratio` is
+    after/before. `samples` is the least number of I/Os behind a value that is of a distribution. The rest is judge.py's: ends of
+    the ratio's interval, p of the rank test alone and adjusted for all metrics, the margin, and what came out and why."""
 
     name: str
     unit: str
@@ -324,6 +329,27 @@ class MetricComparison:
     ratio: float | None
     values: dict[str, list[float]] = field(default_factory=dict)
     published: PublishedCell | None = None
+    samples: int | None = None
+    margin: float | None = None
+    interval: list[float] | None = None
+    p: float | None = None
+    p_adjusted: float | None = None
+    verdict: Verdict | None = None
+    reason: str = ""
+
+
+@dataclass
+class Check:
+    """A part of the mechanism: the least and the greatest value of the repetitions on each side, and what came out. Counts are
+    told apart without statistics: by ranges that lie apart by more than `tolerance` (of the greater) and `slack`."""
+
+    name: str
+    before: list[float]
+    after: list[float]
+    tolerance: float
+    slack: float
+    verdict: Verdict
+    reason: str = ""
 
 
 @dataclass
@@ -337,6 +363,18 @@ class CaseComparison:
     repetitions: dict[str, int]
     metrics: list[MetricComparison]
     mechanism: dict[str, dict[str, float | None]]
+    checks: list[Check] = field(default_factory=list)
+
+
+@dataclass
+class Statistics:
+    """How the verdicts were reached: the chance to call any of the unchanged metrics changed, by how many tests it is shared, how
+    many repetitions on each side these take to find anything, and the file of the noise that margins were raised to."""
+
+    alpha: float
+    tests: int
+    repetitions_needed: int
+    noise: str | None = None
 
 
 @dataclass
@@ -350,6 +388,7 @@ class MeasurementComparison:
     environment: dict[str, dict[str, Any]]
     warnings: list[str]
     cases: list[CaseComparison]
+    statistics: Statistics | None = None
 
 
 @dataclass
