@@ -131,6 +131,7 @@ def own_image(tmp_path: Path) -> Path:
     header = bytearray(0x300)
     header[0x202:0x206] = b"HdrS"
     header[0x20E:0x210] = (0x100).to_bytes(2, "little")
+    header[0x236] = 1
     image = tmp_path / "bzImage"
     image.write_bytes(bytes(header) + b"7.4.0-mine (me@here) #1 SMP\0" + bytes(64))
     return image

@@ -70,7 +70,7 @@ def test_reproduce(tmp_path: Path) -> None:
     [
         (["--kernel", "9.7"], 69, "kernel 9.7 was not fetched"),
         (["--kernel", "9.9", "--kernel", "9.9.2-a"], 64, "given twice"),
-        (["--kernel", "./none"], 3, "there is no such kernel image"),
+        (["--kernel", "./none"], 3, "kernel image can't be read"),
     ],
 )
 def test_kernels_that_can_not_be_had(

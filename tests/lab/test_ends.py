@@ -155,6 +155,15 @@ def test_a_guest_that_hangs(
     assert eventually(lambda: not processes(f"{tmp_path}/bin/qemu"))
 
 
+@pytest.mark.parametrize("last", ["done", "error there is no disk"])
+def test_a_guest_that_does_not_switch_itself_off_is_not_waited_for(last: str) -> None:
+    console = qemu.Console(lambda word, rest: 1000.0, lambda word, rest: None)
+    console.feed(b"durabench: begin x\n")
+    assert console.deadline > time.monotonic() + qemu.END_S
+    console.feed(f"durabench: {last}\n".encode())
+    assert console.deadline <= time.monotonic() + qemu.END_S
+
+
 def test_a_job_that_fails(execute: Execute, fake_qemu: Callable[[str], None], tmp_path: Path) -> None:
     said = "'fio-fua-dsync: /dev/nullb0: strategy=fua needs io_uring'"
     fake_qemu(BOOTED + REPEAT.format(status=1, stderr=said, fio=FIO) + "echo 'durabench: done'")

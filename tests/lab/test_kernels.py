@@ -107,22 +107,90 @@ def test_fetched_kernels_are_found(cache: Path) -> None:
     with pytest.raises(Failure, match="durabench lab fetch 6.1`.*there are: 6.12.9-a, 6.12.118-a, 7.3.4-a") as caught:
         kernels.find("6.1")
     assert caught.value.status == Exit.MISSING
-    with pytest.raises(Failure, match="--modules goes with a kernel's path"):
-        kernels.find("6.12", cache)
 
 
-def test_a_kernel_of_ones_own(own_image: Path, tmp_path: Path) -> None:
-    image = own_image
-    assert kernels.find(str(image)) == Kernel("7.4.0-mine", image, None)
-    module(tmp_path / "install/lib/modules/7.4.0-mine")
-    assert kernels.find(str(image), tmp_path / "install").modules == tmp_path / "install/lib/modules/7.4.0-mine"
-    with pytest.raises(Failure, match="modules of 0 kernels"):
-        kernels.find(str(image), tmp_path)
-    image.write_bytes(b"\x7fELF" + bytes(0x400))
-    with pytest.raises(Failure, match="bzImage is one"):
+def test_a_kernel_of_ones_own(own_image: Path) -> None:
+    assert kernels.find(str(own_image)) == Kernel("7.4.0-mine", own_image, None)
+
+
+def build(folder: Path, release: str, own_image: Path) -> Path:
+    """A build's image, as far as its header goes."""
+    folder.mkdir()
+    image = folder / "bzImage"
+    image.write_bytes(own_image.read_bytes().replace(b"7.4.0-mine", release.encode()))
+    return image
+
+
+def install(folder: Path, *releases: str) -> Path:
+    """What `make modules_install INSTALL_MOD_PATH=folder` leaves."""
+    for release in releases:
+        module(folder / "lib/modules" / release)
+        (folder / "lib/modules" / release / "modules.builtin").touch()
+    return folder
+
+
+def test_each_takes_the_modules_of_its_release(cache: Path, own_image: Path, tmp_path: Path) -> None:
+    images = [str(build(tmp_path / name, f"7.4.0-{name}", own_image)) for name in ("plain", "patched", "third")]
+    both = install(tmp_path / "both", "7.4.0-plain", "7.4.0-patched")
+    other = install(tmp_path / "other", "7.4.0-third")
+    found = kernels.find_all([*images, "6.12"], [both, other])
+    assert [kernel.modules for kernel in found] == [
+        both / "lib/modules/7.4.0-plain",
+        both / "lib/modules/7.4.0-patched",
+        other / "lib/modules/7.4.0-third",
+        cache / "durabench/lab/kernels/6.12.118-a/m",
+    ]
+    # The folder of the modules themselves will do.
+    assert kernels.find_all(images[:1], [both / "lib/modules"])[0].modules == both / "lib/modules/7.4.0-plain"
+    for folder, has in ((both, "7.4.0-patched, 7.4.0-plain"), (cache, "those of no kernel")):
+        with pytest.raises(Failure, match=f"has no modules of kernel 7.4.0-third, but {has}; `make modules_install") as caught:
+            kernels.find_all(images[2:], [folder])
+        assert caught.value.status == Exit.INPUT
+    with pytest.raises(Failure, match="--modules goes with the path of a kernel's image"):
+        kernels.find_all(["6.12"], [both])
+
+
+def test_kernels_are_told_apart(cache: Path, own_image: Path, tmp_path: Path) -> None:
+    with pytest.raises(Failure, match="6.12.118-a is given twice; --repeat N repeats"):
+        kernels.find_all(["6.12", "7.3", "6.12.118-a"])
+    same = build(tmp_path / "same", "7.4.0-mine", own_image)
+    with pytest.raises(Failure, match=f"{own_image} and {same} both are 7.4.0-mine.*LOCALVERSION") as caught:
+        kernels.find_all([str(own_image), str(same)])
+    assert caught.value.status == Exit.USAGE
+
+
+HDRS = b"HdrS".rjust(0x206, b"\0")
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (b"", "is no kernel image; of a kernel for x86, arch/x86/boot/bzImage is"),
+        (b"#!/bin/sh\n" * 100, "is no kernel image"),
+        (b"\x7fELF" + bytes(0x400), "is an ELF file, such as vmlinux, and no image that boots"),
+        (b"MZ".ljust(0x38, b"\0") + b"ARM\x64" + bytes(0x400), "is a kernel image for arm64"),
+        (HDRS.ljust(0x400, b"\0"), "is a 32-bit kernel"),
+        (HDRS, "is a 32-bit kernel"),
+        (HDRS.ljust(0x236, b"\0") + b"\1", "names no release"),
+        (HDRS.ljust(0x236, b"\0") + b"\1" + b"/../x ".rjust(0x400, b"/"), "names no release"),
+    ],
+    ids=["empty", "script", "vmlinux", "arm64", "32-bit", "cut", "no release", "path"],
+)
+def test_what_is_no_kernel_image(tmp_path: Path, data: bytes, says: str) -> None:
+    image = tmp_path / "image"
+    image.write_bytes(data)
+    with pytest.raises(Failure, match=says) as caught:
         kernels.find(str(image))
-    with pytest.raises(Failure, match="there is no such kernel image"):
+    assert caught.value.status == Exit.INPUT
+    assert str(image) in str(caught.value)
+
+
+def test_an_image_that_can_not_be_read(tmp_path: Path) -> None:
+    with pytest.raises(Failure, match="is a folder; the image in a kernel's tree is arch/x86/boot/bzImage"):
+        kernels.find(str(tmp_path))
+    with pytest.raises(Failure, match="can't be read: No such file") as caught:
         kernels.find(str(tmp_path / "none"))
+    assert caught.value.status == Exit.INPUT
 
 
 def test_what_apt_refuses_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

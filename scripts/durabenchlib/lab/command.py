@@ -87,7 +87,7 @@ def _add_shell(inner: Any) -> None:
     )
     parser.add_argument("kernel", metavar="KERNEL", help="series, release, or path of an image")
     parser.add_argument("measurement", metavar="MEASUREMENT", nargs="?", default="seagate-odsync", help="default: seagate-odsync")
-    parser.add_argument("--modules", metavar="DIR", type=Path, help="modules of a kernel of one's own")
+    _add_modules(parser)
     parser.set_defaults(func=_shell)
 
 
@@ -99,11 +99,18 @@ def _add_kernel(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="series (6.12) or release of a fetched one, or the path of an image (./arch/x86/boot/bzImage); once for each (default: those of its [lab])",
     )
+    _add_modules(parser)
+
+
+def _add_modules(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--modules",
         metavar="DIR",
         type=Path,
-        help="modules of the kernel that is given by its path: where `make modules_install INSTALL_MOD_PATH=DIR` put them",
+        action="append",
+        default=[],
+        help="where `make modules_install INSTALL_MOD_PATH=DIR` put the modules of kernels that are given by their path; each takes "
+        "those of its release (may be given again; default: all that is needed is built in)",
     )
 
 
@@ -126,9 +133,7 @@ def _run(args: argparse.Namespace) -> int:
     console = Console(stderr=True)
     found, _ = measurement.find(args.measurement)
     names = args.kernel or (found.lab.kernels if found.lab else [])
-    chosen = [kernels.find(text, args.modules if "/" in text else None) for text in names]
-    if len({kernel.name for kernel in chosen}) < len(chosen):
-        raise Failure(Exit.USAGE, "one kernel is given twice; --repeat N repeats")
+    chosen = kernels.find_all(names, args.modules)
     output = args.output.absolute()
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise Failure(Exit.USAGE, f"{output} is there already and not empty; a run is never written over")
@@ -163,7 +168,7 @@ def _shell(args: argparse.Namespace) -> int:
     if not os.isatty(0):
         raise Failure(Exit.USAGE, "a prompt needs a terminal")
     # In virtual time, a guest that waits for a person lets hours pass.
-    made = plan.make(plan.Request(args.measurement, kernels.find(args.kernel, args.modules), clock="host"))
+    made = plan.make(plan.Request(args.measurement, kernels.find_all([args.kernel], args.modules)[0], clock="host"))
     with guest.prepared(made, shell=True) as machine:
         return qemu.interactive(machine)
 

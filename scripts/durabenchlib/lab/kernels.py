@@ -31,6 +31,14 @@ FLAVOUR = "cloud-amd64"
 
 _SERIES = re.compile(r"\d+\.\d+")
 _IMAGE = re.compile(rf"linux-image-[0-9].*-{FLAVOUR}")
+# The header of an image for x86, which begins at 0x1f1; what it names lies in the setup code, of at most 64 sectors.
+_HEADER_BYTES = 0x8200
+_SIGNATURE = slice(0x202, 0x206)
+_KERNEL_VERSION = slice(0x20E, 0x210)
+_XLOADFLAGS = slice(0x236, 0x238)
+_RELEASE = re.compile(rb"[\w.+~-]+")
+# What images for other machines have at 0x38.
+_OTHER_MACHINES = {b"ARM\x64": "arm64", b"RSC\x05": "RISC-V"}
 # What an image package has its parts from, since 6.19: vmlinuz, modules, and the list of what is built in.
 _PARTS = re.compile(r"(linux-[^\s,|]+) \(= ([^)]+)\)")
 
@@ -64,12 +72,29 @@ def cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "durabench" / "lab"
 
 
-def find(text: str, modules: Path | None = None) -> Kernel:
-    """A kernel by its series, its release or the path of its image."""
+def find_all(texts: Sequence[str], modules: Sequence[Path] = ()) -> list[Kernel]:
+    """Kernels of different names, each by its series, its release or the path of its image. `modules` are folders that modules of
+    one's own kernels were installed into; each takes those of its release."""
+    if modules and not any("/" in text for text in texts):
+        raise Failure(Exit.USAGE, "--modules goes with the path of a kernel's image (such as ./bzImage), and none is given")
+    found = [find(text, modules) for text in texts]
+    for number, kernel in enumerate(found):
+        for other in found[:number]:
+            if other.image == kernel.image:
+                raise Failure(Exit.USAGE, f"kernel {kernel.name} is given twice; --repeat N repeats")
+            if other.name == kernel.name:
+                raise Failure(
+                    Exit.USAGE,
+                    f"{other.image} and {kernel.image} both are {kernel.name}, which is what their results are told apart by; "
+                    "`make LOCALVERSION=-NAME` gives a build a name",
+                )
+    return found
+
+
+def find(text: str, modules: Sequence[Path] = ()) -> Kernel:
+    """A kernel as one of `find_all`."""
     if "/" in text:
         return _own(Path(text), modules)
-    if modules:
-        raise Failure(Exit.USAGE, f"--modules goes with a kernel's path, and {text} is none (./{text} would be)")
     known = fetched()
     found = [each for each in known if text in (each.name, series_of(each.version))]
     if not found:
@@ -236,28 +261,51 @@ def locate(root: Path) -> tuple[Path, Path]:
     return images[0], with_modules[0]
 
 
-def _own(image: Path, modules: Path | None) -> Kernel:
-    if not image.is_file():
-        raise Failure(Exit.INPUT, f"{image}: there is no such kernel image")
-    folder = None
-    if modules:
-        found = [each for where in ("lib/modules", ".") for each in (modules / where).glob("*/kernel")]
-        if len(found) != 1:
-            raise Failure(
-                Exit.INPUT, f"{modules}: has modules of {len(found)} kernels, not one; `make modules_install INSTALL_MOD_PATH=DIR` fills one"
-            )
-        folder = found[0].parent
-    return Kernel(_release(image), image.resolve(), folder)
+def _own(image: Path, modules: Sequence[Path]) -> Kernel:
+    if image.is_dir():
+        raise Failure(Exit.INPUT, f"{image}: is a folder; the image in a kernel's tree is arch/x86/boot/bzImage")
+    release = _release(image)
+    return Kernel(release, image.resolve(), _modules_of(release, modules) if modules else None)
+
+
+def _modules_of(release: str, folders: Sequence[Path]) -> Path:
+    """The modules of a release among those that were installed into some folders."""
+    there = [path for folder in folders for where in ("lib/modules", ".") for path in (folder / where).glob("*/modules.builtin")]
+    found = [path.parent for path in there if path.parent.name == release]
+    if not found:
+        has = ", ".join(sorted({path.parent.name for path in there})) or "those of no kernel"
+        told = ", ".join(map(str, folders))
+        raise Failure(
+            Exit.INPUT,
+            f"{told}: has no modules of kernel {release}, but {has}; `make modules_install INSTALL_MOD_PATH=DIR` puts them into DIR",
+        )
+    return found[0]
 
 
 def _release(image: Path) -> str:
     """The release that an x86 kernel image names in its header (Documentation/arch/x86/boot.rst)."""
-    with open(image, "rb") as file:
-        start = file.read(0x8200)
-    if start[0x202:0x206] != b"HdrS":
-        raise Failure(Exit.INPUT, f"{image}: is no kernel image for x86; arch/x86/boot/bzImage is one")
-    text = start[0x200 + int.from_bytes(start[0x20E:0x210], "little") :]
-    return text.partition(b"\0")[0].split()[0].decode("ascii", "replace")
+    try:
+        with open(image, "rb") as file:
+            start = file.read(_HEADER_BYTES)
+    except OSError as error:
+        raise Failure(Exit.INPUT, f"{image}: the kernel image can't be read: {error.strerror}") from None
+    if start[_SIGNATURE] != b"HdrS":
+        raise Failure(Exit.INPUT, f"{image}: is {_kind(start)}; of a kernel for x86, arch/x86/boot/bzImage is")
+    if not int.from_bytes(start[_XLOADFLAGS], "little") & 1:
+        raise Failure(Exit.INPUT, f"{image}: is a 32-bit kernel; the programs of a guest are 64-bit")
+    offset = 0x200 + int.from_bytes(start[_KERNEL_VERSION], "little")
+    match = _RELEASE.match(start, offset)
+    if not match:
+        raise Failure(Exit.INPUT, f"{image}: the kernel image's header names no release")
+    return match[0].decode("ascii")
+
+
+def _kind(start: bytes) -> str:
+    """What a file is, by its first bytes, that no guest can boot."""
+    if start.startswith(b"\x7fELF"):
+        return "an ELF file, such as vmlinux, and no image that boots"
+    machine = _OTHER_MACHINES.get(start[0x38:0x3C])
+    return f"a kernel image for {machine}" if machine else "no kernel image"
 
 
 def _ordered(found: Sequence[Versioned]) -> list[Versioned]:

@@ -115,7 +115,7 @@ class Console:
         self._on_word = on_word
         self._rest = b""
         self.deadline = time.monotonic() + BOOT_S
-        self.last = "it did not boot"
+        self.last = "it did not boot, or has no console on the serial port (CONFIG_SERIAL_8250_CONSOLE)"
         self.panic = self.error = self.killed = ""
         self.done = False
 
@@ -133,7 +133,8 @@ class Console:
         elif match := _SAID.search(line):
             word, rest = match.groups()
             self.last = f"the last it said was {word!r} {rest}".rstrip()
-            self.deadline = time.monotonic() + self._limit_s(word, rest)
+            # A kernel without ACPI does not switch itself off.
+            self.deadline = time.monotonic() + (END_S if word in ("done", "error") else self._limit_s(word, rest))
             if word == "error":
                 self.error = rest
             self.done = self.done or word == "done"
