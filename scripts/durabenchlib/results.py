@@ -149,7 +149,7 @@ class Repetition:
     def mechanism(self) -> dict[str, float | None]:
         """What kernel, device and engine did for the workload, in the keys of MECHANISM."""
         jobs = self.fio.jobs
-        writes = _sum(each.directions["write"].total_ios for each in jobs if "write" in each.directions)
+        writes = fiojson.total(jobs, "write", "total_ios") if any("write" in each.directions for each in jobs) else None
         found: dict[str, float | None] = {
             "writes": writes,
             "syncs": _sum(each.syncs for each in jobs),
@@ -279,13 +279,10 @@ def _match(name: str) -> re.Match[str]:
 
 def _rate(jobs: list[fiojson.Job], direction: str, what: str) -> float | None:
     """IOPS or MiB/s of all jobs over the time they took together."""
-    seconds = fiojson.joint_seconds(jobs, direction)
-    if not seconds:
-        return None
-    done = [each.directions[direction] for each in jobs if direction in each.directions]
     if what == "iops":
-        return sum(each.total_ios for each in done) / seconds
-    return sum(each.io_bytes for each in done) / MIB / seconds
+        return fiojson.rate(jobs, direction, "total_ios")
+    bandwidth = fiojson.rate(jobs, direction, "io_bytes")
+    return None if bandwidth is None else bandwidth / MIB
 
 
 def _merged(jobs: list[fiojson.Job], kind: str) -> fiojson.Latency:

@@ -44,7 +44,42 @@ def test_other_json_is_no_document() -> None:
 @pytest.mark.parametrize("cut", [30, len(TWO) // 2, len(TWO) - 3])
 def test_a_last_document_that_is_cut_off_is_refused(cut: int) -> None:
     line = ONE.count("\n") + 1
-    assert f"begins at line {line} is cut off" in refused(ONE + TWO[:cut])
+    assert f"begins at line {line} is cut off at line " in refused(ONE + TWO[:cut])
+
+
+def test_a_document_without_its_beginning_is_refused() -> None:
+    assert "its beginning is missing" in refused(ONE + TWO[40:])
+
+
+def test_damage_is_placed() -> None:
+    message = refused(ONE.replace('"runtime": 1000,', '"runtime": 1000'))
+    assert "line 25, column 9, in job 'first'" in message, message
+
+
+def test_a_damaged_document_before_the_last_is_told() -> None:
+    found = fiojson.parse(ONE[:300] + TWO, "f")
+    assert found.jobs[0].name == "second"
+    assert len(found.damaged) == 1 and "line 1 is damaged at line " in found.damaged[0]
+
+
+def test_documents_of_one_run_are_told_from_those_of_others() -> None:
+    """With status-interval, fio says at each what has passed since its start."""
+
+    def at(time_s: int, elapsed_s: int, name: str = "a") -> str:
+        return sample_run.document({**sample_run.job(name), "elapsed": elapsed_s}).replace(
+            '"jobs"', f'"timestamp_ms": {time_s * 1000}, "jobs"'
+        )
+
+    cases = {
+        at(1_700_000_010, 10) + at(1_700_000_020, 20) + at(1_700_000_025, 26): (2, 0),
+        at(1_700_000_010, 10) + at(1_700_000_040, 10): (0, 1),
+        at(1_700_000_010, 10, "b") + at(1_700_000_020, 20): (0, 1),
+        at(1_700_000_020, 20) + at(1_700_000_010, 10): (0, 1),
+        at(1_700_000_020, 20): (0, 0),
+    }
+    for text, (interim, others) in cases.items():
+        found = fiojson.parse(text, "f")
+        assert (found.interim, found.others) == (interim, others)
 
 
 @pytest.mark.parametrize("text", ["", "\n \n"])
@@ -76,8 +111,83 @@ def test_what_fio_does_not_write_is_refused(text: str) -> None:
     refused(text)
 
 
-def test_an_old_fio_is_refused_for_its_units() -> None:
-    assert "fio-2.17" in refused(sample_run.document(sample_run.job(), version="fio-2.17"))
+# Units and names of other releases
+
+
+def direction(raw: str, version: str = "fio-3.33") -> fiojson.Direction:
+    """The write direction of a document that has only these keys of it."""
+    return fiojson.parse(
+        f'{{"fio version": "{version}", "jobs": [{{"jobname": "a", "write": {{{raw}}}}}]}}', "f"
+    ).jobs[0].directions["write"]
+
+
+def test_old_fios_have_kib_and_microseconds() -> None:
+    """2.17: what its stat.c prints for 3 writes of 4 KiB, of 5, 129 and 300 us."""
+    bins = ", ".join(f'"{at}": {count}' for at, count in enumerate([0] * 5 + [1] + [0] * 122 + [1] + [0] * 74 + [1]))
+    found = direction(
+        f'''"io_bytes": 12, "bw": 12, "iops": 3.00, "runtime": 1000, "total_ios": 3,
+        "clat": {{"min": 5, "max": 300, "mean": 144.67, "stddev": 148.1,
+          "percentile": {{"50.000000": 129, "99.000000": 302, "0.00": 0, "0.00": 0}},
+          "bins": {{{bins}, "FIO_IO_U_PLAT_BITS": 6, "FIO_IO_U_PLAT_VAL": 64, "FIO_IO_U_PLAT_NR": 1216}}}},
+        "lat": {{"min": 6, "max": 301, "mean": 145.67, "stddev": 148.1}}''',
+        "fio-2.17",
+    )
+    assert (found.io_bytes, found.bw_bytes, found.clat.n, found.clat.max) == (12288, 12288, 3, 300_000)
+    assert (found.clat.mean, found.lat.min) == (144_670, 6000)
+    assert found.clat.bins == {5_000: 1, 129_000: 1, 302_000: 1}
+    assert found.clat.percentiles == {50.0: 129_000, 99.0: 302_000}
+    assert found.clat.limit == 16_711_680_000
+
+
+@pytest.mark.parametrize(
+    ("raw", "version", "expected"),
+    [
+        ('"io_bytes": 4096, "io_kbytes": 4', "fio-2.21", 4096),
+        ('"io_bytes": 4', "fio-2.20", 4096),
+        ('"io_bytes": 4, "clat": {}', "odd", 4096),
+        ('"io_bytes": 4096, "clat_ns": {}', "odd", 4096),
+        ('"io_bytes": 4096', "fio-3.19", 4096),
+        ('"io_kbytes": 4', "fio-3.19", 4096),
+        ('"iops": 1', "fio-3.19", None),
+    ],
+)
+def test_bytes_are_bytes(raw: str, version: str, expected: int | None) -> None:
+    assert direction(raw, version).io_bytes == expected
+
+
+def test_bytes_that_may_be_kib_are_refused() -> None:
+    with pytest.raises(Failure, match="may be bytes or KiB"):
+        direction('"io_bytes": 4096', "odd")
+
+
+def test_what_is_absent_is_not_zero() -> None:
+    """2.1 prints no number of I/Os, and so none of samples."""
+    found = direction('"io_bytes": 12, "runtime": 1000, "clat": {"min": 5, "max": 9, "mean": 7.0, "stddev": 2.0}', "fio-2.1")
+    assert (found.total_ios, found.clat.n, found.clat.max) == (None, None, 9000)
+    assert fiojson.merge([found.clat, fiojson.Latency(n=3, max=1.0, mean=1.0)]).mean is None
+
+
+def test_percentiles_of_the_total_latency() -> None:
+    """3.1 to 3.10 print them as those of the completion latency."""
+    for version, owner, other in (("fio-3.5", "lat", "clat"), ("fio-3.11", "clat", "lat")):
+        raw = '"total_ios": 1, "clat_ns": {"max": 7, "percentile": {"50.000000": 9}}, "lat_ns": {"max": 9}'
+        text = sample_run.document({"jobname": "a", "job options": {"lat_percentiles": "1"}, "write": {}}, version=version)
+        found = fiojson.parse(text.replace('"write": {}', '"write": {' + raw + "}"), "f").jobs[0].directions["write"]
+        assert getattr(found, owner).percentiles and not getattr(found, other).percentiles
+
+
+def test_values_that_contradict_each_other_under_one_key_are_refused() -> None:
+    text = ONE.replace('"total_ios": 3,', '"total_ios": 3, "total_ios": 4,')
+    assert "job 1 'first': write.total_ios is there more than once" in refused(text)
+    assert fiojson.parse(ONE.replace('"total_ios": 3,', '"total_ios": 3, "total_ios": 3,'), "f").jobs
+
+
+def test_directions_of_a_patched_fio() -> None:
+    raw = sample_run.job(writes=[1000] * 4)
+    raw["ZNS Reset"] = raw.pop("write")
+    (job,) = fiojson.parse(sample_run.document(raw), "f").jobs
+    assert list(job.directions) == ["read", "trim", "ZNS Reset"]
+    assert job.directions["ZNS Reset"].clat.n == 4
 
 
 def test_control_characters_and_duplicate_keys() -> None:
@@ -97,6 +207,12 @@ def test_bytes_that_are_no_text(tmp_path: Path) -> None:
     assert fiojson.read(path).jobs[0].name in ("\N{SNOWMAN}", "\\u2603")
 
 
+def test_a_redirection_in_windows_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "fio.json"
+    path.write_bytes(ONE.replace("\n", "\r\n").encode("utf-16"))
+    assert fiojson.read(path).jobs[0].name == "first"
+
+
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Failure, match="No such file"):
         fiojson.read(tmp_path / "fio.json")
@@ -113,6 +229,19 @@ def test_client_mode_counts_no_client_twice() -> None:
     assert [(each.name, each.host) for each in found.jobs] == [("w", "a"), ("w", "b")]
 
 
+def test_hosts_have_options_and_clocks_of_their_own() -> None:
+    """Two servers on one host, started together by a third's clock: the joint time is that of the longer."""
+    jobs = [
+        {**sample_run.job(writes=[1000], runtime_ms=time, start_ms=start), "hostname": "h", "port": port}
+        for port, time, start in ((8765, 2000, 1_000_000), (8766, 3000, 9_000_000))
+    ]
+    text = sample_run.document(*jobs).replace('"jobs"', '"client_stats"')
+    shared = '[{"hostname": "h", "port": 8766, "bs": "8k"}, {"hostname": "h", "port": 8765, "bs": "4k"}]'
+    found = fiojson.parse(text.replace('"fio version"', f'"global options": {shared}, "fio version"'), "f").jobs
+    assert [(each.host, each.options) for each in found] == [("h:8765", {"bs": "4k"}), ("h:8766", {"bs": "8k"})]
+    assert fiojson.joint_seconds(found, "write") == 3.0
+
+
 def test_group_options_are_options_of_the_job() -> None:
     text = ONE.replace('"jobs"', '"global options": {"bs": "4k", "iodepth": "1"}, "jobs"')
     text = text.replace('"job options": {}', '"job options": {"iodepth": "8"}')
@@ -121,7 +250,14 @@ def test_group_options_are_options_of_the_job() -> None:
 
 def test_errors_of_jobs() -> None:
     found = fiojson.parse(sample_run.document(sample_run.job("a"), sample_run.job("b", error=28)), "f")
-    assert found.errors() == ["job 'b' ended with error 28"]
+    assert found.errors() == ["job 'b' ended with error 28 (No space left on device)"]
+
+
+def test_a_run_that_was_stopped_has_failed() -> None:
+    assert fiojson.parse(f"\nfio: terminating on signal 2\n{ONE}", "f").errors() == [
+        "fio was stopped by signal 2 before its end"
+    ]
+    assert fiojson.parse(f"fio: pid=12, got signal=9\n{ONE}", "f").errors() == ["a job was killed by signal 9"]
 
 
 def test_no_samples_have_no_percentile() -> None:
@@ -135,7 +271,7 @@ def test_samples_are_counted_where_fio_prints_no_number() -> None:
     latency = fiojson.parse(text, "f").jobs[0].directions["write"].clat
     assert (latency.n, latency.percentile(99.0), latency.percentile(50.0)) == (3, 100_000, None)
     assert list(latency.percentiles) == [99.0]
-    off = text.replace('"max": 100000', '"max": 0')
+    off = text.replace('"max": 100000', '"max": 0').replace('"mean": 100000', '"mean": 0')
     assert fiojson.parse(off, "f").jobs[0].directions["write"].clat.n == 0
 
 

@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Reads the JSON and JSON+ output of every fio from 2.1 on, as it is found in files rather than as it should be.
+
+`text` finds the documents in a file, `document` makes typed values of the last, `latency` and `joint` put together what
+several jobs did.
+"""
+
+from .document import DIRECTIONS, Direction, Document, Job, is_on, parse, read
+from .joint import rate, total
+from .joint import seconds as joint_seconds
+from .latency import SATURATED_NS, Latency, merge
+
+__all__ = [
+    "DIRECTIONS",
+    "SATURATED_NS",
+    "Direction",
+    "Document",
+    "Job",
+    "Latency",
+    "is_on",
+    "joint_seconds",
+    "merge",
+    "parse",
+    "rate",
+    "read",
+    "total",
+]

@@ -1,0 +1,466 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What fio's JSON says, as typed values with one unit each, whichever fio wrote it.
+
+| | up to 2.20 | 2.21 | 2.99 to 3.3 | 3.4 | 3.9 | 3.18 | 3.36 |
+|---|---|---|---|---|---|---|---|
+| `io_bytes` | KiB | bytes, `io_kbytes` beside it | | | | | |
+| latencies | `clat` in us, bins by their index | | `clat_ns`, bins by their midpoint | | | | |
+| `total_ios` | since 2.1.14 | | | | | | |
+| sync | | | | `sync.lat_ns` | | | |
+| number of samples | | | | | | `N` | |
+| start of a job | | | | | | | `job_start` |
+
+In client mode the jobs are called `client_stats`, with `unified_rw_reporting` the directions are called `mixed`. What is
+absent is None, never 0. A value that fio can't have printed refuses the document.
+
+Two things of fio's own accounting are mended. `sync.total_ios` stays 0 with `fdatasync=` in every release up to 3.42 (the
+syncs are counted as short reads), so syncs are counted by `sync.lat_ns.N`. From 3.1 to 3.10, percentiles of the total
+latency (`lat_percentiles=1`) are printed as those of the completion latency.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+from ..errors import Exit, Failure
+from . import text as texts
+from .latency import BUCKETS_US, SATURATED_NS, Latency, midpoint
+from .text import Found, Repeated
+
+DIRECTIONS = ("read", "write", "trim", "mixed")
+
+_VERSION = re.compile(r"fio-(\d{1,4})\.(\d{1,4})")
+_STOPPED = re.compile(r"fio: terminating on signal (\d+)")
+_KILLED = re.compile(r"fio: pid=\d+, got signal=(\d+)")
+_NO_ETA = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Direction:
+    """What a job did in one direction: bytes, I/Os, time from its start to its last I/O, and latencies from submission
+    (`clat`) and from its request (`lat`) to completion, and from request to submission (`slat`). `iops` and `bw_bytes`
+    (bytes/s) are what fio computed of these for this entry alone."""
+
+    io_bytes: int | None = None
+    total_ios: int | None = None
+    runtime_ms: int | None = None
+    clat: Latency = Latency()
+    lat: Latency = Latency()
+    slat: Latency = Latency()
+    iops: float | None = None
+    bw_bytes: float | None = None
+
+
+@dataclass(frozen=True)
+class Job:
+    """One entry of fio's job list: a job, a clone of it, or with group_reporting a group.
+
+    `error` is an errno; `errors` the number of errors that it went on after (continue_on_error). `start_ms` is in
+    milliseconds since the epoch, None before fio 3.36. `options` has the job's own options over the global ones. `syncs`
+    is the number of fsync, fdatasync and sync_file_range calls that completed, None where fio can't tell;
+    `syncs_printed` is what it printed for it.
+    """
+
+    name: str
+    group: int
+    error: int
+    start_ms: int | None
+    options: Mapping[str, str]
+    directions: Mapping[str, Direction]
+    sync: Latency
+    syncs: int | None
+    host: str | None = None
+    errors: int = 0
+    syncs_printed: int | None = None
+    elapsed_s: int | None = None
+    eta_s: int | None = None
+
+
+@dataclass(frozen=True)
+class Document:
+    """The result of one fio run. `time_s` is when it was written, in seconds since the epoch. `messages` has the lines
+    that stood outside of the JSON.
+
+    `interim` is the number of documents before it that show the same run at an earlier time (`status-interval`),
+    `others` of those that show other runs; `damaged` says of each that can't be read where and how. `repeated` has the names
+    of options that were given more than once.
+    """
+
+    version: str
+    jobs: list[Job]
+    messages: list[str]
+    time_s: float | None = None
+    interim: int = 0
+    others: int = 0
+    damaged: list[str] = field(default_factory=list)
+    repeated: list[str] = field(default_factory=list)
+
+    def errors(self) -> list[str]:
+        """What went wrong in the run: one text for each job that ended with an error, and for each signal that ended a
+        job or fio itself."""
+        found = [
+            f"job {job.name!r} ended with error {job.error} ({os.strerror(abs(job.error))})"
+            for job in self.jobs
+            if job.error
+        ]
+        for line in self.messages:
+            if match := _STOPPED.match(line):
+                found.append(f"fio was stopped by signal {match[1]} before its end")
+            elif match := _KILLED.match(line):
+                found.append(f"a job was killed by signal {match[1]}")
+        return found
+
+
+def read(path: Path) -> Document:
+    """Read the last fio document of a file."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise Failure(Exit.INPUT, f"{path}: can't be read: {error.strerror}") from None
+    return parse(texts.decode(data), str(path))
+
+
+def parse(text: str, source: str) -> Document:
+    """Find the last fio document in a text; `source` names it in messages."""
+    messages: list[str] = []
+    damaged: list[str] = []
+    last: Found | None = None
+    trails: list[_Trail] = []
+    for each in texts.scan(text):
+        if isinstance(each, str):
+            messages.append(each)
+            continue
+        if isinstance(each, Found):
+            trails.append(_Trail.of(each.raw))
+            # Of thousands of documents only the last is kept.
+            last = each
+        else:
+            damaged.append(f"document that begins at line {each.line} {each.what}")
+            last = None
+    if not trails and not damaged:
+        says = f"; it says: {messages[0][:200]!r}" if messages else ", it is empty" if not text.strip() else ""
+        raise Failure(Exit.INPUT, f"{source}: has no fio JSON in it{says} (run fio with --output-format=json+)")
+    if last is None:
+        raise Failure(Exit.INPUT, f"{source}: the fio {damaged[-1]}")
+    interim = sum(trails[-1].continues(trail) for trail in trails[:-1])
+    try:
+        return _document(last.raw, messages, interim=interim, others=len(trails) - 1 - interim, damaged=damaged)
+    except _Bad as bad:
+        where = f"the fio document that begins at line {last.line}"
+        raise Failure(Exit.INPUT, f"{source}: {where} is not what fio writes: {bad}") from None
+
+
+@dataclass(frozen=True)
+class _Trail:
+    """What tells whether one document shows the same run as another, at a later time."""
+
+    version: object
+    jobs: list[tuple[object, object]]
+    time: object
+    elapsed: object
+
+    @classmethod
+    def of(cls, raw: Mapping[str, Any]) -> _Trail:
+        entries = raw.get("client_stats", raw.get("jobs"))
+        entries = [each for each in entries if isinstance(each, dict)] if isinstance(entries, list) else []
+        return cls(
+            raw.get("fio version"),
+            [(each.get("jobname"), each.get("job_start")) for each in entries],
+            raw.get("timestamp_ms", raw.get("timestamp")),
+            entries[0].get("elapsed") if entries else None,
+        )
+
+    def continues(self, earlier: _Trail) -> bool:
+        """Whether this is the same run as an earlier document, not before it."""
+        alike = self.version == earlier.version and self.jobs == earlier.jobs
+        times = (earlier.time, self.time, earlier.elapsed, self.elapsed)
+        if alike and all(start for _, start in self.jobs):
+            return isinstance(earlier.time, int | float) and isinstance(self.time, int | float) and earlier.time <= self.time
+        if not alike or not all(isinstance(each, int | float) for each in times):
+            return False
+        scale = 1000 if isinstance(self.time, int) and self.time > 1e11 else 1
+        begins = [each.time / scale - each.elapsed for each in (earlier, self)]  # type: ignore[operator]
+        return earlier.time <= self.time and abs(begins[1] - begins[0]) <= 2  # type: ignore[operator]
+
+
+class _Bad(Exception):
+    """A value that fio can't have printed; the text has its place within the document."""
+
+
+@dataclass(frozen=True)
+class _Node:
+    """An object within the document, and its place there."""
+
+    raw: Mapping[str, Any]
+    place: str
+
+    def bad(self, key: str, what: str) -> NoReturn:
+        raise _Bad(f"{self.at(key)} {what}")
+
+    def at(self, key: str) -> str:
+        return f"{self.place}.{key}" if self.place and not self.place.endswith(": ") else f"{self.place}{key}"
+
+    def get(self, key: str) -> Any:
+        if isinstance(self.raw, Repeated) and key in self.raw.repeated:
+            self.bad(key, "is there more than once, with different values")
+        return self.raw.get(key)
+
+    def node(self, key: str) -> _Node | None:
+        """The object of this name, None if it is absent or empty."""
+        value = self.get(key)
+        if value is not None and not isinstance(value, dict):
+            self.bad(key, f"is {value!r:.80}, not an object")
+        return _Node(value, self.at(key)) if value else None
+
+    def count(self, key: str) -> int | None:
+        """A number that fio counted."""
+        value = self.get(key)
+        return None if value is None and key not in self.raw else self.as_count(key, value)
+
+    def as_count(self, key: str, value: Any) -> int:
+        if isinstance(value, float) and math.isfinite(value) and value.is_integer():
+            value = int(value)
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**64:
+            self.bad(key, f"is {value!r:.80}, no count")
+        return value
+
+    def number(self, key: str) -> float | None:
+        """A number that fio computed; None where it computed none (NaN)."""
+        value = self.get(key)
+        if value is None and key not in self.raw:
+            return None
+        if isinstance(value, float) and not math.isfinite(value):
+            return None
+        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < 2**64:
+            self.bad(key, f"is {value!r:.80}, no measured value")
+        return float(value)
+
+    def integer(self, key: str) -> int:
+        """A C int, 0 where it is absent."""
+        value = self.get(key)
+        if value is None and key not in self.raw:
+            return 0
+        if not isinstance(value, int) or isinstance(value, bool) or not -(2**31) <= value < 2**31:
+            self.bad(key, f"is {value!r:.80}, no int")
+        return value
+
+
+def _document(raw: Mapping[str, Any], messages: list[str], **found: Any) -> Document:
+    root = _Node(raw, "")
+    client = "client_stats" in raw
+    key = "client_stats" if client else "jobs"
+    entries = root.get(key)
+    if not isinstance(entries, list) or not all(isinstance(each, dict) for each in entries):
+        root.bad(key, "is not a list of objects")
+    if not entries:
+        root.bad(key, "is empty: fio ended before any job had run")
+    if client:
+        # fio adds up the clients itself, in an entry that would be counted twice.
+        entries = [each for each in entries if each.get("jobname") != "All clients"] or entries
+    version = root.get("fio version")
+    number = _VERSION.match(version) if isinstance(version, str) else None
+    ports = Counter(host for host, _ in {(str(each.get("hostname")), str(each.get("port"))) for each in entries})
+    fio = _Fio(
+        (int(number[1]), int(number[2])) if number else None,
+        root.get("global options"),
+        frozenset(host for host, times in ports.items() if times > 1),
+    )
+    milliseconds = root.count("timestamp_ms")
+    seconds = root.count("timestamp") if milliseconds is None else milliseconds / 1000
+    jobs = [fio.job(_Node(each, f"job {at} {str(each.get('jobname'))!r:.80}: ")) for at, each in enumerate(entries, 1)]
+    repeated = {name for each in (fio.shared, *(each.get("job options") for each in entries)) for name in _repeated(each)}
+    return Document(
+        version=version if isinstance(version, str) else "",
+        jobs=jobs,
+        messages=messages,
+        time_s=seconds,
+        repeated=sorted(repeated),
+        **found,
+    )
+
+
+def _repeated(options: Any) -> frozenset[str]:
+    """Names of options that were given more than once. In client mode each host has its own."""
+    if isinstance(options, list):
+        return frozenset(name for each in options for name in _repeated(each))
+    return options.repeated if isinstance(options, Repeated) else frozenset()
+
+
+@dataclass(frozen=True)
+class _Fio:
+    """The fio that wrote the document, by its version where it tells one; its global options: of all jobs, or in
+    client mode a list with those of each host; and the hosts on which several servers were asked."""
+
+    version: tuple[int, int] | None
+    shared: Any
+    several: frozenset[str]
+
+    def job(self, raw: _Node) -> Job:
+        options = self._options(raw)
+        # Of 2.1, which has `total_err` twice, the second is the first error.
+        errors = raw.as_count("total_err", raw.raw.get("total_err", 0))
+        sync = raw.node("sync")
+        printed = sync.count("total_ios") if sync else None
+        latency = self._latency(sync, "lat", printed or None) if sync else Latency()
+        syncs = latency.n or printed or latency.n if sync else None
+        if syncs == 0 and any(is_on(options, name) for name in ("disable_clat", "gtod_reduce")):
+            syncs = None
+        host = None if raw.get("hostname") is None else str(raw.get("hostname"))
+        if host in self.several:
+            host += f":{raw.get('port')}"
+        return Job(
+            name=str(raw.get("jobname") or ""),
+            group=raw.integer("groupid"),
+            error=raw.integer("error"),
+            start_ms=raw.count("job_start") or None,
+            options=options,
+            directions={name: self._direction(raw, name, options) for name in _directions(raw)},
+            sync=latency,
+            syncs=syncs,
+            host=host,
+            errors=errors,
+            syncs_printed=printed,
+            elapsed_s=raw.count("elapsed"),
+            eta_s=_eta(raw.count("eta")),
+        )
+
+    def _options(self, raw: _Node) -> dict[str, str]:
+        shared = self.shared
+        if isinstance(shared, list):
+            here = (raw.raw.get("hostname"), raw.raw.get("port"))
+            of_host = [each for each in shared if isinstance(each, dict)]
+            shared = next((each for each in of_host if (each.get("hostname"), each.get("port")) == here), {})
+            shared = {name: value for name, value in shared.items() if name not in ("hostname", "port")}
+        # Options have no units of ours and are shown only, so of those that were given twice the last stands, as for fio.
+        own = raw.raw.get("job options")
+        each = (options for options in (shared, own) if isinstance(options, dict))
+        return {str(name): str(value) for options in each for name, value in options.items()}
+
+    def _direction(self, job: _Node, name: str, options: Mapping[str, str]) -> Direction:
+        raw = job.node(name)
+        if raw is None:
+            return Direction()
+        ios = raw.count("total_ios")
+        clat, lat = self._latency(raw, "clat", ios), self._latency(raw, "lat", ios)
+        total = is_on(options, "lat_percentiles") or options.get("clat_percentiles") == "0"
+        if total and self.version and (3, 1) <= self.version < (3, 11):
+            clat, lat = _moved(clat, lat)
+        bandwidth = raw.number("bw_bytes")
+        kib = raw.number("bw")
+        return Direction(
+            io_bytes=self._bytes(raw),
+            total_ios=ios,
+            runtime_ms=raw.count("runtime"),
+            clat=clat,
+            lat=lat,
+            slat=self._latency(raw, "slat", ios),
+            iops=raw.number("iops"),
+            bw_bytes=kib * 1024 if bandwidth is None and kib is not None else bandwidth,
+        )
+
+    def _bytes(self, raw: _Node) -> int | None:
+        """Bytes of a direction. `io_bytes` is in KiB unless `io_kbytes` stands beside it, which an abridged document may
+        lack."""
+        value, kib = raw.count("io_bytes"), raw.count("io_kbytes")
+        if value is None:
+            return None if kib is None else 1024 * kib
+        if kib is not None:
+            return value
+        microseconds = "clat" in raw.raw or "lat" in raw.raw
+        nanoseconds = "clat_ns" in raw.raw or "lat_ns" in raw.raw
+        if microseconds or (self.version and self.version < (2, 21)):
+            return 1024 * value
+        if not nanoseconds and self.version is None and value:
+            raw.bad("io_bytes", "may be bytes or KiB: nothing tells which fio wrote it")
+        return value
+
+    def _latency(self, raw: _Node, name: str, ios: int | None) -> Latency:
+        """`ios` is the number of samples where fio prints none (before 3.18) and has measured."""
+        in_us = name in raw.raw and f"{name}_ns" not in raw.raw
+        found = raw.node(name if in_us else f"{name}_ns")
+        if found is None:
+            return Latency()
+        unit = 1000 if in_us else 1
+        values = {key: found.number(key) for key in ("min", "max", "mean", "stddev")}
+        bins = _bins(found, in_us)
+        n = found.count("N")
+        if n is None:
+            measured = bins or values["max"] or values["mean"]
+            n = (sum(bins.values()) or ios) if measured else 0
+        if n == 0:
+            return Latency()
+        scaled = {key: None if value is None else value * unit for key, value in values.items()}
+        limit = 1000 * midpoint(BUCKETS_US - 1) if in_us else SATURATED_NS
+        return Latency(n=n, **scaled, bins=bins, percentiles=_percentiles(found, unit), limit=limit)
+
+
+def _moved(clat: Latency, lat: Latency) -> tuple[Latency, Latency]:
+    """The two with the percentiles (and bins) of the first given to the second."""
+    if lat.n != 0:
+        lat = replace(lat, percentiles=clat.percentiles or lat.percentiles, bins=clat.bins or lat.bins)
+    return replace(clat, percentiles={}, bins={}), lat
+
+
+def _eta(seconds: int | None) -> int | None:
+    return None if seconds == _NO_ETA else seconds
+
+
+def _directions(job: _Node) -> list[str]:
+    """Names of a job's directions. Patched fios have others than fio's own."""
+    return [
+        name
+        for name, value in job.raw.items()
+        if name in DIRECTIONS
+        or (isinstance(value, dict) and any(key in value for key in ("io_bytes", "io_kbytes", "clat_ns", "clat")))
+    ]
+
+
+def _percentiles(raw: _Node, unit: int) -> dict[float, float]:
+    found = raw.node("percentile")
+    values: dict[float, float] = {}
+    for key in found.raw if found else ():
+        assert found is not None
+        try:
+            percent = float(key)
+        except ValueError:
+            percent = math.nan
+        # fio up to 3.3 fills the list up with entries of 0 percent.
+        if percent == 0:
+            continue
+        if not 0 < percent <= 100:
+            found.bad(repr(key), "is no percentage")
+        value = float(unit * found.as_count(key, found.get(key)))
+        if values.setdefault(percent, value) != value:
+            found.bad(repr(key), "is there more than once, with different values")
+    return values
+
+
+def _bins(raw: _Node, in_us: bool) -> dict[int, int]:
+    """Counts by the midpoint of their bucket in ns. Before 2.99, fio printed the number of each bucket, and constants of
+    its histogram among them."""
+    found = raw.node("bins")
+    values: dict[int, int] = {}
+    for key in found.raw if found else ():
+        assert found is not None
+        if in_us and key.startswith("FIO_IO_U_PLAT"):
+            continue
+        bucket = int(key) if key.isascii() and key.isdecimal() and len(key) < 20 else -1
+        if bucket < 0 or (in_us and bucket >= BUCKETS_US):
+            found.bad(repr(key), "is no bucket")
+        value = 1000 * midpoint(bucket) if in_us else bucket
+        count = found.as_count(key, found.get(key))
+        if values.setdefault(value, count) != count:
+            found.bad(repr(key), "is there more than once, with different values")
+    return {value: count for value, count in values.items() if count}
+
+
+def is_on(options: Mapping[str, str], name: str) -> bool:
+    """Whether an option is given and not 0."""
+    return name in options and options[name] != "0"
