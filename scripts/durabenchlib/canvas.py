@@ -42,6 +42,12 @@ class Axis:
             low, high, value = math.log10(low), math.log10(high), math.log10(value)
         return min(max((value - low) / (high - low), 0.0), 1.0)
 
+    def at(self, fraction: float) -> float:
+        """The value at a fraction of the axis."""
+        if self.scale == "log":
+            return self.low * (self.high / self.low) ** fraction
+        return self.low + (self.high - self.low) * fraction
+
     def fitting(self, length: float, char: float = CHAR) -> list[tuple[float, str]]:
         """The ticks whose texts stand beside each other on an axis of this length; `char` is a character's width in
         the same unit."""
@@ -72,14 +78,13 @@ class Mark:
 
 @dataclass(frozen=True)
 class Label:
-    """Text to the right of a panel, at a fraction of its height. One with a `colour` names a line, a piece of which is
-    drawn beside it; `anchor` is that line's end, in fractions of the panel."""
+    """Text to the right of a panel, at a fraction of its height. A piece of the line that it names is drawn beside it;
+    `anchor` is that line's end, in fractions of the panel."""
 
     text: str
     height: float
-    colour: str | None = None
+    line: Mark | None = None
     anchor: tuple[float, float] | None = None
-    dashed: bool = False
 
 
 @dataclass(frozen=True)
@@ -143,7 +148,7 @@ class Figure:
                 left += LINE if any(each.y.label for each in above) else 0
                 labels = [label for each in above for label in each.labels]
                 right = 0.12 + _widest(label.text for label in labels)
-                right += SWATCH if any(label.colour for label in labels) else 0
+                right += SWATCH if any(label.line for label in labels) else 0
                 bottom = top - height + (0.5 if panel.x.label else 0.28)
                 title = PANEL_TOP if panel.title else 0.04
                 found.append(
@@ -281,7 +286,7 @@ def labels_at_ends(x: Axis, y: Axis, marks: Sequence[Mark], height: float) -> li
         limit = heights[i] - gap
     rest = [Label(f"and {more} more", heights.pop(0))] if more else []
     return rest + [
-        Label(fitting(mark.name, _LONGEST), placed, mark.colour, (across, wanted), mark.dashed)
+        Label(fitting(mark.name, _LONGEST), placed, mark, (across, wanted))
         for (mark, across, wanted), placed in zip(ends, heights, strict=True)
     ]
 
@@ -292,10 +297,7 @@ def labels_beside(marks: Sequence[Mark], height: float) -> list[Label]:
     gap = LINE / height
     most = int(1 / gap + 1e-9) + 1
     shown = marks if len(marks) <= most else marks[: most - 1]
-    labels = [
-        Label(fitting(mark.name, _LONGEST), 1 - gap * row, mark.colour, None, mark.dashed)
-        for row, mark in enumerate(shown)
-    ]
+    labels = [Label(fitting(mark.name, _LONGEST), 1 - gap * row, mark) for row, mark in enumerate(shown)]
     if len(shown) < len(marks):
         labels.append(Label(f"and {len(marks) - len(shown)} more", 1 - gap * len(shown)))
     return labels

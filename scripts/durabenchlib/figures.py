@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import statistics
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
@@ -143,9 +143,9 @@ class Context:
         return Figure(f"{self.prefix}-{name}", title, panels, columns, footer, head, rows)
 
 
-def figures(context: Context) -> list[Figure]:
-    """All figures that a case has data for."""
-    made = (make(context) for make in FIGURES.values())
+def figures(context: Context, names: Collection[str] = ()) -> list[Figure]:
+    """All figures that a case has data for; only those of these names if there are any."""
+    made = (make(context) for name, make in FIGURES.items() if not names or name in names)
     return [figure for figure in made if figure is not None]
 
 

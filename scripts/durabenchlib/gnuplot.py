@@ -4,11 +4,16 @@ project (`gnuplot NAME.gp` in their folder makes NAME.svg), and in a terminal.""
 
 from __future__ import annotations
 
+import re
+import shutil
+import subprocess
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
 from . import formats
 from .canvas import FONT_POINTS, INK, LINE, SWATCH, WIDTH, Axis, Box, Figure, Label, Mark, Panel
+from .errors import Exit, Failure
 from .tables import printable
 
 _POINTS = 72  # an inch, in the units of gnuplot's svg terminal
@@ -104,20 +109,20 @@ _ALSO = ", \\\n  "
 
 def _label(label: Label, inch: float) -> Iterator[str]:
     """`inch` is one in widths of the panel."""
-    if label.anchor is not None:
-        points = [label.anchor, (1.0, label.anchor[1]), (1 + 0.14 * inch, label.height)]
-        for start, end in zip(points, points[1:]):
-            yield _line(label, start, end, "linewidth 0.8 dashtype 3")
-    if label.colour is not None:
+    if label.line is not None:
+        colour = label.line.colour
+        if label.anchor is not None:
+            points = [label.anchor, (1.0, label.anchor[1]), (1 + 0.14 * inch, label.height)]
+            for start, end in zip(points, points[1:]):
+                yield _arrow(start, end, f"linecolor rgb '{colour}' linewidth 0.8 dashtype 3")
         start, end = (1 + 0.14 * inch, label.height), (1 + (SWATCH + 0.02) * inch, label.height)
-        yield _line(label, start, end, f"linewidth 1.6 dashtype {2 if label.dashed else 1}")
-    place = 1 + (0.06 + (SWATCH if label.colour else 0)) * inch
+        yield _arrow(start, end, f"linecolor rgb '{colour}' linewidth 1.6 dashtype {2 if label.line.dashed else 1}")
+    place = 1 + (0.06 + (SWATCH if label.line else 0)) * inch
     yield f"set label {_quoted(label.text)} at graph {place:.4f},{label.height:.4f} left"
 
 
-def _line(label: Label, start: tuple[float, float], end: tuple[float, float], style: str) -> str:
-    places = f"from graph {start[0]:.4f},{start[1]:.4f} to graph {end[0]:.4f},{end[1]:.4f}"
-    return f"set arrow {places} nohead linecolor rgb '{label.colour}' {style}"
+def _arrow(start: tuple[float, float], end: tuple[float, float], style: str) -> str:
+    return f"set arrow from graph {start[0]:.4f},{start[1]:.4f} to graph {end[0]:.4f},{end[1]:.4f} nohead {style}"
 
 
 def _axis(which: str, axis: Axis, ticks: list[tuple[float, str]]) -> Iterator[str]:
@@ -150,3 +155,88 @@ def _style(mark: Mark, panel: Panel) -> str:
 def _quoted(text: str) -> str:
     """A string of gnuplot's, in which only the quote itself is special."""
     return "'" + printable(text).replace("'", "''") + "'"
+
+
+# The terminal
+
+# What gnuplot's dumb terminal draws lines with, by their type from 2 on, or in colour by their dash type (term/dumb.trm).
+_PENS = "#$%@&=*"
+_DOTS = {"dots": "\N{BLACK CIRCLE}", "hollow": "\N{WHITE CIRCLE}", "ticks": "|"}
+_SHADES = "\N{LIGHT SHADE}\N{MEDIUM SHADE}\N{DARK SHADE}\N{FULL BLOCK}"
+
+
+def terminal(figure: Figure, columns: int, colour: bool) -> str:
+    """The figure in characters, so many to a line: its panels below each other, each as high as it is in lines of text.
+    Lines are told apart by their characters, and with `colour` by ANSI sequences too."""
+    program = shutil.which("gnuplot")
+    if program is None:
+        raise Failure(Exit.MISSING, "gnuplot, which draws in the terminal, is missing: install gnuplot-nox")
+    script = "".join(line + "\n" for panel in figure.panels for line in _in_characters(panel, columns, colour))
+    # Settings of the user's own would change the picture.
+    done = subprocess.run([program, "-d", "-"], input=script.encode(), capture_output=True, check=False, timeout=60)
+    if done.returncode or done.stderr:
+        raise Failure(Exit.FAILED, f"gnuplot can't draw {figure.name}: {done.stderr.decode(errors='replace').strip()}")
+    drawn = done.stdout.decode().replace("\f", "").split("\n")
+    drawn = [line.rstrip() + ("\x1b[0m" if colour else "") for line in drawn if _SEQUENCE.sub("", line).strip()]
+    footer = [part for line in figure.footer for part in textwrap.wrap(printable(line), columns)]
+    return "".join(line + "\n" for line in (printable(figure.title), *drawn, *footer))
+
+
+_SEQUENCE = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def _in_characters(panel: Panel, columns: int, colour: bool) -> Iterator[str]:
+    lines = [mark for mark in panel.marks if mark.draw == "line"]
+    named = [(label, _named(label, lines)) for label in panel.labels]
+    left = 3 + max(len(text) for _, text in panel.y.ticks)
+    right = 2 + max((len(text) for _, text in named), default=0)
+    wide = max(columns - left - right, 10)
+    high = round(panel.height / LINE) + 1
+    yield "reset"
+    yield "set encoding utf8"
+    yield f"set terminal dumb noenhanced size {columns},{high} {'ansi256' if colour else 'mono'}"
+    yield "unset key; set border 3; set xtics nomirror scale 0.5; set ytics nomirror scale 0.5"
+    yield f"set lmargin {left}; set rmargin {right}; set tmargin 1; set bmargin {3 if panel.x.label else 2}"
+    yield f"set label {_quoted(panel.title)} at graph 0,1 left offset 0,1"
+    yield from _axis("x", panel.x, panel.x.fitting(wide, 1.0))
+    yield f"set xlabel {_quoted(panel.x.label)}"
+    yield from _axis("y", panel.y, panel.y.ticks)
+    for label, text in named:
+        ink = f"textcolor rgb '{label.line.colour}'" if label.line else ""
+        yield f"set label {_quoted(text)} at graph 1,{label.height:.4f} left offset 1,0 {ink}"
+    if panel.guide is not None:
+        yield f"set arrow from first {panel.guide:.6g},graph 0 to first {panel.guide:.6g},graph 1 nohead"
+    drawn = []
+    for number, mark in enumerate(panel.marks):
+        ink = "linetype -1" if mark.colour == INK else f"linecolor rgb '{mark.colour}'"
+        if mark.draw == "cells":
+            data, style = _filled(panel, mark, wide, high), f"points pointtype '{_SHADES[round(3 * mark.opacity)]}'"
+        elif mark.draw == "whiskers":
+            data, style = _points(mark), "lines linetype -1"
+        elif mark.draw != "line":
+            data, style = _points(mark), f"points pointtype '{_DOTS[mark.draw]}'"
+        else:
+            pen = 2 + lines.index(mark) % len(_PENS)
+            data, style = _points(mark), f"lines linetype {pen} dashtype {pen}"
+        yield f"$data{number} << END"
+        yield from data
+        yield "END"
+        drawn.append(f"$data{number} using 1:2 with {style} {ink}")
+    yield f"plot {_ALSO.join(drawn)}"
+
+
+def _named(label: Label, lines: list[Mark]) -> str:
+    return label.text if label.line is None else f"{_PENS[lines.index(label.line) % len(_PENS)]} {label.text}"
+
+
+def _filled(panel: Panel, mark: Mark, wide: int, high: int) -> Iterator[str]:
+    """A point in each character that a cell covers."""
+    columns = [(i + 0.5) / wide for i in range(wide)]
+    rows = [(i + 0.5) / high for i in range(high)]
+    for i in range(0, len(mark.x), 2):
+        left, right = (panel.x.fraction(x) for x in mark.x[i : i + 2])
+        lower, upper = (panel.y.fraction(y) for y in mark.y[i : i + 2])
+        for x in columns:
+            for y in rows:
+                if left <= x < right and lower <= y < upper:
+                    yield f"{panel.x.at(x):.9g} {panel.y.at(y):.9g}"

@@ -119,14 +119,14 @@ def _panel(drawing: Drawing, panel: Panel, box: Box) -> None:
 
 def _label(axes: Axes, label: Label, inch: float) -> None:
     """`inch` is one in widths of the panel."""
-    style = {"color": label.colour, "transform": axes.transAxes, "clip_on": False}
-    if label.anchor is not None:
-        ends = (label.anchor[1], label.anchor[1], label.height)
-        axes.plot((label.anchor[0], 1.0, 1 + 0.14 * inch), ends, linewidth=0.8, linestyle=":", alpha=0.6, **style)
-    if label.colour is not None:
+    if label.line is not None:
+        style = {"color": label.line.colour, "transform": axes.transAxes, "clip_on": False}
+        if label.anchor is not None:
+            ends = (label.anchor[1], label.anchor[1], label.height)
+            axes.plot((label.anchor[0], 1.0, 1 + 0.14 * inch), ends, linewidth=0.8, linestyle=":", alpha=0.6, **style)
         piece = (1 + 0.14 * inch, 1 + (SWATCH + 0.02) * inch)
-        axes.plot(piece, [label.height] * 2, linewidth=1.6, linestyle="--" if label.dashed else "-", **style)
-    place = 1 + (0.06 + (SWATCH if label.colour else 0)) * inch
+        axes.plot(piece, [label.height] * 2, linewidth=1.6, linestyle="--" if label.line.dashed else "-", **style)
+    place = 1 + (0.06 + (SWATCH if label.line else 0)) * inch
     axes.text(place, label.height, printable(label.text), va="center_baseline", transform=axes.transAxes)
 
 

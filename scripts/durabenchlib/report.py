@@ -7,13 +7,14 @@ import argparse
 import itertools
 import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import jinja2
 import markupsafe
+from rich.console import Console
 
 from . import __version__, compare, figures, formats, gnuplot, results, strategies, tables
 from .errors import Exit, Failure
@@ -116,16 +117,12 @@ def write_html(path: Path, runs: Sequence[Run], comparison: Comparison) -> None:
     formats.write_text(path, page)
 
 
-def write_gnuplot(folder: Path, runs: Sequence[Run], comparison: Comparison) -> list[Path]:
-    """Write the figures of the report as gnuplot scripts and data; the scripts."""
-    written = []
+def all_figures(runs: Sequence[Run], comparison: Comparison, names: Collection[str] = ()) -> Iterator[Figure]:
+    """The figures of the report, of all cases; only those of these names (of figures.FIGURES) if there are any."""
     for number, measurement in enumerate(comparison.measurements):
         before, after = _runs(runs, measurement)
         for context, _ in _contexts(_anchor(number, measurement), before, after, measurement):
-            for figure in figures.figures(context):
-                gnuplot.write(figure, folder)
-                written.append(folder / f"{figure.name}.gp")
-    return written
+            yield from figures.figures(context, names)
 
 
 def _anchor(number: int, measurement: MeasurementComparison) -> str:
@@ -280,6 +277,19 @@ def add_parser(subparsers: Any) -> None:
         type=Path,
         help="folder for the figures as gnuplot scripts with their data (default: beside the report, named after it)",
     )
+    parser.add_argument(
+        "--pictures", metavar="DIR", type=Path, help="folder for the figures as SVG and PNG files, for mails and documents"
+    )
+    parser.add_argument(
+        "--terminal", action="store_true", help="draw the figures here, in characters, and write no report"
+    )
+    parser.add_argument(
+        "--figure",
+        metavar="NAME",
+        action="append",
+        choices=figures.FIGURES,
+        help=f"only this figure, where they are drawn outside of the report: {', '.join(figures.FIGURES)}; may be repeated",
+    )
     parser.set_defaults(func=run)
 
 
@@ -291,6 +301,18 @@ def run(args: argparse.Namespace) -> int:
         )
     runs = [results.load_run(path) for path in dict.fromkeys(args.runs)]
     comparison = compare_all(runs)
+    chosen = all_figures(runs, comparison, args.figure or ())
+    if args.terminal:
+        console = Console()
+        for figure in chosen:
+            print(gnuplot.terminal(figure, console.width, console.color_system is not None))
+        return Exit.OK
+    from . import plots
+
     write_html(args.output, runs, comparison)
-    write_gnuplot(args.gnuplot or args.output.with_name(f"{args.output.stem}-gnuplot"), runs, comparison)
+    folder = args.gnuplot or args.output.with_name(f"{args.output.stem}-gnuplot")
+    for figure in chosen:
+        gnuplot.write(figure, folder)
+        if args.pictures:
+            plots.write(figure, args.pictures)
     return Exit.OK

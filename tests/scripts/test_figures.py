@@ -17,7 +17,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from durabenchlib import canvas, figures, gnuplot, layout, plots, report, results, strategies, tables
+from durabenchlib import canvas, cli, figures, gnuplot, layout, plots, report, results, strategies, tables
+from durabenchlib.errors import Exit, Failure
 from sample_figures import HOSTILE, drawn, run_of
 from sample_run import SampleRun, document, job
 
@@ -243,11 +244,12 @@ def gnuplot_draws(script: Path) -> ElementTree.Element:
 def test_gnuplot_redraws_every_figure(tmp_path: Path) -> None:
     path = run_of(tmp_path)
     runs = [results.load_run(path)]
-    scripts = report.write_gnuplot(tmp_path / "plots", runs, report.compare_all(runs))
+    for figure in report.all_figures(runs, report.compare_all(runs)):
+        gnuplot.write(figure, tmp_path / "plots")
     named = {figure.name: figure for figure in drawn(path).values()}
-    assert sorted(script.stem for script in scripts) == sorted(named)
     elsewhere = tmp_path / "elsewhere"
     shutil.move(tmp_path / "plots", elsewhere)
+    assert sorted(script.stem for script in elsewhere.glob("*.gp")) == sorted(named)
     for name, figure in named.items():
         tree = gnuplot_draws(elsewhere / f"{name}.gp")
         shown = [
@@ -293,6 +295,67 @@ def test_gnuplot_data_are_those_of_the_figure(tmp_path: Path) -> None:
         lines = [line.split() for line in block.splitlines() if not line.startswith("#")]
         assert [float(line[0]) for line in lines] == pytest.approx(mark.x)
         assert mark.name in block.splitlines()[0]
+
+
+# The terminal
+
+
+def test_the_terminal_shows_what_the_figure_says(tmp_path: Path) -> None:
+    for name, figure in drawn(run_of(tmp_path)).items():
+        text = gnuplot.terminal(figure, 100, colour=False)
+        assert all(line.isprintable() and len(line) <= 100 for line in text.splitlines())
+        assert text.splitlines()[0] == figure.title
+        assert figure.footer[-1] in text
+        for panel in figure.panels:
+            assert panel.title in text
+            for label in panel.labels:
+                assert label.text in text, (name, label)
+            for _, tick in (*panel.y.ticks, *panel.x.fitting(40, 1.0)[:1]):
+                assert tick in text, (name, tick)
+
+
+def test_lines_in_the_terminal_are_told_apart(tmp_path: Path) -> None:
+    """By their characters, which stand before their names; with colour they stay the same."""
+    figure = drawn(run_of(tmp_path))["ladder"]
+    plain = gnuplot.terminal(figure, 80, colour=False)
+    found = re.findall(r"(.) (dsync|fua|none\*)$", plain, re.MULTILINE)
+    assert len({pen for pen, _ in found}) == len(found) == 3
+    assert all(plain.count(pen) > 5 for pen, _ in found)
+    coloured = gnuplot.terminal(figure, 80, colour=True)
+    assert "\x1b[38;5;" in coloured
+    assert [line.rstrip() for line in re.sub(r"\x1b\[[0-9;]*m", "", coloured).splitlines()] == plain.splitlines()
+
+
+def test_hostile_names_in_the_terminal() -> None:
+    text = gnuplot.terminal(hostile_figure(), 120, colour=False)
+    assert "\x1b" not in text
+    assert tables.printable(HOSTILE) in text
+
+
+def test_a_missing_gnuplot_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(Failure, match="gnuplot-nox") as raised:
+        gnuplot.terminal(hostile_figure(), 80, colour=False)
+    assert raised.value.status == Exit.MISSING
+
+
+def test_the_report_draws_in_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """And writes nothing; only the figures that are asked for."""
+    path = run_of(tmp_path)
+    assert cli.main(["report", str(path), "--terminal", "--figure", "rates", "--figure", "ecdf"]) == Exit.OK
+    text = capsys.readouterr().out
+    named = drawn(path)
+    assert [name for name, figure in named.items() if figure.title in text] == ["rates", "ecdf"]
+    assert "\x1b" not in text
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_the_report_writes_pictures(tmp_path: Path) -> None:
+    path = run_of(tmp_path)
+    arguments = ["report", str(path), "-o", str(tmp_path / "report.html"), "--pictures", str(tmp_path / "pictures")]
+    assert cli.main([*arguments, "--figure", "ratios"]) == Exit.OK
+    name = drawn(path)["ratios"].name
+    assert sorted(each.name for each in (tmp_path / "pictures").iterdir()) == [f"{name}.png", f"{name}.svg"]
 
 
 # Colours
@@ -367,21 +430,22 @@ def test_other_names_take_the_colours_that_are_left() -> None:
 
 def test_the_same_figure_makes_the_same_files(tmp_path: Path) -> None:
     """In processes of their own, with another hash seed, clock and the user's own settings of matplotlib."""
-    made = []
-    for seed in ("1", "2"):
-        folder = tmp_path / seed
+    script = (
+        "import sys, pathlib\n"
+        "from durabenchlib import plots\n"
+        "from test_figures import hostile_figure\n"
+        "plots.write(hostile_figure(), pathlib.Path(sys.argv[1]) / 'made')\n"
+    )
+    modules = [str(Path(plots.__file__).parents[1]), str(Path(__file__).parent)]
+    folders = [tmp_path / seed for seed in ("1", "2")]
+    running = []
+    for folder in folders:
         folder.mkdir()
-        (folder / "matplotlibrc").write_text(f"lines.linewidth: {seed}0\nfont.size: 1{seed}\n")
-        script = (
-            "import sys, pathlib\n"
-            "from durabenchlib import plots\n"
-            "from test_figures import hostile_figure\n"
-            "plots.write(hostile_figure(), pathlib.Path(sys.argv[1]) / 'made')\n"
-        )
-        modules = [str(Path(plots.__file__).parents[1]), str(Path(__file__).parent)]
-        environment = {"PYTHONHASHSEED": seed, "MPLCONFIGDIR": str(folder), "PYTHONPATH": os.pathsep.join(modules)}
-        subprocess.run([sys.executable, "-c", script, folder], check=True, env={**os.environ, **environment})
-        made.append({path.name: path.read_bytes() for path in (folder / "made").iterdir()})
+        (folder / "matplotlibrc").write_text(f"lines.linewidth: {folder.name}0\nfont.size: 1{folder.name}\n")
+        environment = {"PYTHONHASHSEED": folder.name, "MPLCONFIGDIR": str(folder), "PYTHONPATH": os.pathsep.join(modules)}
+        running.append(subprocess.Popen([sys.executable, "-c", script, folder], env={**os.environ, **environment}))
+    assert [each.wait(timeout=120) for each in running] == [0, 0]
+    made = [{path.name: path.read_bytes() for path in (folder / "made").iterdir()} for folder in folders]
     assert sorted(made[0]) == ["hostile.png", "hostile.svg"]
     assert made[0] == made[1]
 
