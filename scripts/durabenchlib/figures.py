@@ -137,7 +137,7 @@ class Context:
         texts += [text for panel in panels for _, text in panel.y.ticks]
         if any("*" in text for text in texts):
             footer.append(strategies.NOT_DURABLE_NOTE)
-        footer = [part for line in (*footer, *self.footer) for part in textwrap.wrap(line, int(1.2 * WIDTH / CHAR))]
+        footer = [part for line in (*footer, *self.footer) for part in textwrap.wrap(line, int(1.3 * WIDTH / CHAR))]
         room = WIDTH / columns - 0.5
         panels = [replace(panel, title=fitting(panel.title, room)) for panel in panels]
         return Figure(f"{self.prefix}-{name}", title, panels, columns, footer, head, rows)
@@ -333,7 +333,7 @@ def matrix(context: Context) -> Figure | None:
 
 
 def ratios(context: Context) -> Figure | None:
-    """Each metric's ratio with the range that its repetitions allow, beside the published one."""
+    """Each metric's ratio with its interval and verdict, beside the published one."""
     shown = [metric for metric in context.comparison.metrics if metric.ratio is not None]
     if not shown:
         return None
@@ -341,37 +341,46 @@ def ratios(context: Context) -> Figure | None:
     marks: list[Mark] = []
     labels: list[Label] = []
     rows: list[list[str]] = []
-    values = [1.0]
     colour = context.colours[context.comparison.after]
     for row, metric in enumerate(shown):
-        before, after = (metric.values.get(side, []) for side in ("before", "after"))
-        text, span = tables.ratio(metric.ratio), ""
-        if min(before, default=0) > 0 and min(after, default=0) > 0 and len(before) + len(after) > 2:
-            reach = [min(after) / max(before), max(after) / min(before)]
-            marks.append(Mark("whiskers", f"{metric.name} range", colour, reach, [float(row)] * 2))
-            values += reach
-            span = " .. ".join(map(tables.ratio, reach))
+        places = [float(row)] * 2
+        if metric.margin is not None:
+            matters = [1 / (1 + metric.margin), 1 + metric.margin]
+            corners = [row - 0.35, row + 0.35]
+            marks.append(Mark("cells", f"{metric.name} margin", INK, matters, corners, opacity=0.12))
+        interval = ""
+        if metric.interval is not None:
+            marks.append(Mark("whiskers", f"{metric.name} interval", colour, metric.interval, places))
+            interval = " .. ".join(map(tables.ratio, metric.interval))
         # A ratio of 0 has no place on the axis; its number says it.
         if metric.ratio:
-            marks.append(Mark("dots", metric.name, colour, [metric.ratio], [float(row)]))
-            values.append(metric.ratio)
+            marks.append(Mark("dots", metric.name, colour, [metric.ratio], places[:1]))
+        text = ", ".join(filter(None, (tables.ratio(metric.ratio), metric.verdict)))
+        published = ""
         if metric.published and metric.published.ratio:
-            marks.append(Mark("hollow", f"{metric.name} published", INK, [metric.published.ratio], [float(row)]))
-            values.append(metric.published.ratio)
-            text += f", published {tables.ratio(metric.published.ratio)}"
+            published = tables.ratio(metric.published.ratio)
+            marks.append(Mark("hollow", f"{metric.name} published", INK, [metric.published.ratio], places[:1]))
+            text += f"; published {published}"
         labels.append(Label(text, y.fraction(row)))
-        published = tables.ratio(metric.published.ratio) if metric.published else ""
-        rows.append([metric.name, tables.ratio(metric.ratio), span, published])
+        rows.append([metric.name, tables.ratio(metric.ratio), interval, metric.verdict or "", published])
     height = _row_height(len(shown)) * len(shown) + 0.6
-    panel = Panel("", ratio_axis(values), y, marks, labels, guide=1.0, height=height)
+    x = ratio_axis([1.0, *(value for mark in marks if mark.draw != "cells" for value in mark.x)])
+    panel = Panel("", x, y, _within(marks, x), labels, guide=1.0, height=height)
     before_name, after_name = tables.sides(context.comparison)
-    note = "arrow: the better side; dot: ratio of the medians"
-    if any(mark.draw == "whiskers" for mark in marks):
-        note += "; line: the range that single repetitions allow"
-    if any(mark.draw == "hollow" for mark in marks):
-        note += "; ring: published"
+    drawn = {mark.draw for mark in marks}
+    explained = {"dots": "dot: ratio of the medians", "whiskers": "line: its confidence interval"}
+    explained |= {"cells": "grey: too near to 1 to matter", "hollow": "ring: published"}
+    note = "; ".join(["arrow: the better side", *(text for draw, text in explained.items() if draw in drawn)])
     title = f"{context.name}: {after_name} against {before_name}"
-    return context.figure("ratios", title, [panel], 1, ["", "ratio", "range", "published"], rows, note)
+    return context.figure("ratios", title, [panel], 1, ["", "ratio", "interval", "verdict", "published"], rows, note)
+
+
+def _within(marks: Sequence[Mark], x: Axis) -> list[Mark]:
+    """Cells cut off at the axis' ends."""
+    return [
+        replace(mark, x=[min(max(each, x.low), x.high) for each in mark.x]) if mark.draw == "cells" else mark
+        for mark in marks
+    ]
 
 
 _BETTER = {"higher": "\N{RIGHTWARDS ARROW}", "lower": "\N{LEFTWARDS ARROW}"}

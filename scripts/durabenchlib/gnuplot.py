@@ -230,13 +230,15 @@ def _named(label: Label, lines: list[Mark]) -> str:
 
 
 def _filled(panel: Panel, mark: Mark, wide: int, high: int) -> Iterator[str]:
-    """A point in each character that a cell covers."""
-    columns = [(i + 0.5) / wide for i in range(wide)]
-    rows = [(i + 0.5) / high for i in range(high)]
+    """A point in each character that a cell covers, and at least one."""
     for i in range(0, len(mark.x), 2):
-        left, right = (panel.x.fraction(x) for x in mark.x[i : i + 2])
-        lower, upper = (panel.y.fraction(y) for y in mark.y[i : i + 2])
-        for x in columns:
-            for y in rows:
-                if left <= x < right and lower <= y < upper:
-                    yield f"{panel.x.at(x):.9g} {panel.y.at(y):.9g}"
+        columns = _covered([panel.x.fraction(x) for x in mark.x[i : i + 2]], wide)
+        rows = _covered([panel.y.fraction(y) for y in mark.y[i : i + 2]], high)
+        for row in rows:
+            yield from (f"{panel.x.at(column):.9g} {panel.y.at(row):.9g}" for column in columns)
+
+
+def _covered(ends: list[float], count: int) -> list[float]:
+    """Middles of those of so many parts of 0 to 1 that lie between two ends."""
+    first = min(int(min(ends) * count), count - 1)
+    return [(i + 0.5) / count for i in range(first, max(first + 1, min(round(max(ends) * count), count)))]

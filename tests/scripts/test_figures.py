@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from durabenchlib import canvas, cli, figures, gnuplot, layout, plots, report, results, strategies, tables
 from durabenchlib.errors import Exit, Failure
-from sample_figures import HOSTILE, drawn, run_of
+from sample_figures import HOSTILE, contexts, drawn, run_of
 from sample_run import SampleRun, document, job
 
 pytestmark = pytest.mark.usefixtures("sample_measurement")
@@ -105,6 +105,32 @@ def test_latency_that_fio_could_not_count_is_noted(tmp_path: Path) -> None:
         figure = drawn(run.write())[name]
         assert "fio counts every latency from 17.1 s on as 17.1 s" in figure.footer
         assert figure.rows[0][-1] == "20000000"
+
+
+def test_ratios_have_their_interval_verdict_and_margin(tmp_path: Path) -> None:
+    """Whiskers where there is an interval only."""
+    (context,) = contexts(run_of(tmp_path))
+    metrics = context.comparison.metrics
+    metrics[0].interval, metrics[0].verdict, metrics[0].margin = [1.5, 2.5], "improved", 0.25
+    metrics[1].interval, metrics[1].verdict, metrics[1].margin = None, "inconclusive", None
+    metrics[2].interval = None
+    figure = figures.ratios(context)
+    assert figure is not None
+    (panel,) = figure.panels
+    assert [mark.x for mark in panel.marks if mark.draw == "whiskers"] == [[1.5, 2.5]]
+    assert [mark.x for mark in panel.marks if mark.draw == "cells"][0] == [0.8, 1.25]
+    assert ", improved; published 50.0x" in panel.labels[0].text
+    assert figure.rows[0][2:] == ["1.50x .. 2.50x", "improved", "50.0x"]
+    assert figure.rows[1][2:4] == ["", "inconclusive"]
+
+
+def test_a_ratio_of_nothing_is_said_in_words(tmp_path: Path) -> None:
+    (context,) = contexts(run_of(tmp_path))
+    context.comparison.metrics[2].ratio = 0.0
+    figure = figures.ratios(context)
+    assert figure is not None
+    assert figure.panels[0].labels[2].text.startswith("0x")
+    assert not [mark for mark in figure.panels[0].marks if mark.draw == "dots" and mark.y == [2.0]]
 
 
 def test_series_are_of_one_repetition_in_steps(tmp_path: Path) -> None:
