@@ -6,7 +6,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator, Sequence
 
-from . import results, strategies
+from . import foreign, results, strategies
 from .results import Pair, Repetition, Run
 
 # What must be alike for a difference to be of one cause.
@@ -216,7 +216,7 @@ def _mechanism(pairs: Sequence[Pair]) -> Iterator[str]:
         f"{pair.case.name} {strategy}"
         for pair in pairs
         for strategy, repetitions in pair.sides()
-        if all(each.observed is None for each in repetitions)
+        if strategy != foreign.STRATEGY and all(each.observed is None for each in repetitions)
     )
     if blind:
         yield (

@@ -8,26 +8,41 @@ import argparse
 import dataclasses
 import statistics
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
-from . import advice, formats, judge, results, strategies, tables
+from . import advice, foreign, formats, judge, results, strategies, tables
 from .errors import Exit, Failure
-from .formats import CaseComparison, Comparison, MeasurementComparison, MetricComparison, PublishedCell
+from .formats import CaseComparison, Comparison, MeasurementComparison, MetricComparison, Noise, PublishedCell
 from .results import Pair, Repetition, Run
 
 FORMATS = ("text", "md", "json", "csv")
 
 
+def load_side(words: Sequence[str], label: str) -> tuple[Run, str | None]:
+    """One side of a comparison: the folder of a run and the strategy named with it, if one is (RUN[:STRATEGY]), or fio's own
+    files and folders of such; `label` names these."""
+    path, strategy = _selection(words[0])
+    if strategy is None and foreign.is_fio(path):
+        return foreign.load([Path(word) for word in words], label), None
+    if len(words) > 1:
+        raise Failure(Exit.USAGE, f"{label}: one run makes a side, or fio's own files; {path} is none of these")
+    return results.load_run(path), strategy
+
+
 def compare_runs(
-    before: Run, after: Run, before_strategy: str | None = None, after_strategy: str | None = None
+    before: Run,
+    after: Run,
+    before_strategy: str | None = None,
+    after_strategy: str | None = None,
+    noise: Noise | None = None,
 ) -> Comparison:
     """Compare two strategies of one run (where none are named, those that stand for before and after), or the same
-    cases and strategies of two runs."""
+    cases and strategies of two runs. Margins are raised to the noise."""
     if before.manifest.measurement != after.manifest.measurement:
         raise Failure(
             Exit.USAGE,
@@ -40,11 +55,11 @@ def compare_runs(
         title=before.measurement.title,
         before=_head([pair.before_strategy for pair in pairs], before.manifest.label),
         after=_head([pair.after_strategy for pair in pairs], after.manifest.label),
-        environment={"before": _environment(before), "after": _environment(after)},
+        environment={"before": environment(before), "after": environment(after)},
         warnings=advice.warnings(before, after, pairs),
         cases=[_case(pair, before) for pair in pairs],
     )
-    judge.judge(measurement)
+    judge.judge(measurement, noise)
     return Comparison([measurement])
 
 
@@ -75,7 +90,8 @@ def _head(names: list[str], label: str) -> str:
     return names[0] if len(set(names)) == 1 else label
 
 
-def _environment(run: Run) -> dict[str, Any]:
+def environment(run: Run) -> dict[str, Any]:
+    """What a comparison tells of the run of one side."""
     return {
         "run": str(run.path),
         "label": run.manifest.label,
@@ -106,16 +122,15 @@ def _metric(metric: formats.Metric, pair: Pair, run: Run) -> MetricComparison:
         for _, repetitions in pair.sides()
     )
     distribution = results.distribution(metric.name)
-    ratio = _ratio(_median(before), _median(after))
     return MetricComparison(
         name=metric.name,
         unit=results.unit(metric.name),
         better=metric.better,
         before=_median(before),
         after=_median(after),
-        ratio=ratio,
+        ratio=_ratio(_median(before), _median(after)),
         values={"before": before, "after": after},
-        published=_published(metric.name, ratio, pair, run),
+        published=_published(metric.name, pair, run),
         samples=min(n for _, side in pair.sides() for n in (each.latency(distribution).n for each in side) if n)
         if distribution and before + after
         else None,
@@ -123,9 +138,9 @@ def _metric(metric: formats.Metric, pair: Pair, run: Run) -> MetricComparison:
     )
 
 
-def _published(metric: str, ratio: float | None, pair: Pair, run: Run) -> PublishedCell | None:
-    """What was published for a metric whose measured ratio is `ratio`, where the two sides stand for what was compared there: the
-    measurement's two strategies on one kernel, or the kernel's own way on two."""
+def _published(metric: str, pair: Pair, run: Run) -> PublishedCell | None:
+    """What was published for a metric, where the two sides stand for what was compared there: the measurement's two
+    strategies on one kernel, or the kernel's own way on two."""
     case, measurement = pair.case, run.measurement
     stands_for = (case.before or measurement.before, case.after or measurement.after)
     sides = (pair.before_strategy, pair.after_strategy)
@@ -134,8 +149,7 @@ def _published(metric: str, ratio: float | None, pair: Pair, run: Run) -> Publis
     for table in run.published.table:
         for row in table.rows:
             if table.case == (case.published or case.name) and row.metric == metric:
-                published = _ratio(row.before, row.after)
-                return PublishedCell(row.before, row.after, published, _ratio(published, ratio))
+                return PublishedCell(row.before, row.after, _ratio(row.before, row.after))
     return None
 
 
@@ -180,12 +194,12 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Carry out `durabench compare`."""
-    before_path, before_strategy = _selection(args.before)
-    after_path, after_strategy = _selection(args.after) if args.after else (before_path, None)
+    before, before_strategy = load_side([args.before], "before")
+    if args.after is None and before.measurement.name == foreign.NAME:
+        raise Failure(Exit.USAGE, f"{args.before}: fio's own files are compared with others; name both")
+    after, after_strategy = load_side([args.after], "after") if args.after else (before, None)
     if (before_strategy is None) != (after_strategy is None):
         raise Failure(Exit.USAGE, "name a strategy on both sides (RUN:STRATEGY RUN:STRATEGY) or on neither")
-    before = results.load_run(before_path)
-    after = before if after_path == before_path else results.load_run(after_path)
     comparison = compare_runs(before, after, before_strategy, after_strategy)
     if args.format == "text" and not args.output:
         print_text(comparison, Console())

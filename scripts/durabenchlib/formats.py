@@ -29,6 +29,9 @@ OBSERVE = "durabench-observe/1"
 SAMPLES = "durabench-samples/1"
 DOCTOR = "durabench-doctor/1"
 KERNEL = "durabench-kernel/1"
+NOISE = "durabench-noise/1"
+GATE = "durabench-gate/1"
+ACKNOWLEDGED = "durabench-acknowledged/1"
 
 Better = Literal["higher", "lower"]
 TargetKind = Literal["block", "dm", "directory", "file"]
@@ -207,28 +210,19 @@ class LabDevice:
 
 
 @dataclass
-class LabComparison:
-    """What is compared: two sides, each a kernel and a strategy (`6.12:kernel`), in `cases`, those of the headline if there are
-    none."""
-
-    before: str
-    after: str
-    cases: list[str] = field(default_factory=list)
-
-
-@dataclass
 class Lab:
-    """The guests a measurement is carried out in. What is run by which kernel follows from `comparisons`, of which the first is
-    the published one. `tables` has for each case that takes a dm device the command that prints its table. `variables` shorten the
-    measurement's, and those in `set` a single case's, or a case's with one strategy (`seq:fua`)."""
+    """The guest a measurement is carried out in. `tables` has for each case that takes a dm device the command that prints its
+    table; `kernels`, `cases` and `strategies` are what is run where none are named: of two kernels the first has the published
+    "before" and the second the "after", of one the strategies stand for them. `variables` shorten the measurement's."""
 
     device: list[LabDevice]
-    comparisons: list[LabComparison]
+    kernels: list[str]
     clock: Literal["virtual", "host"] = "virtual"
     memory: str = "1g"
     cpus: int = 1
+    cases: list[str] = field(default_factory=list)
+    strategies: list[str] = field(default_factory=list)
     variables: dict[str, str | Rule] = field(default_factory=dict)
-    set: dict[str, dict[str, str]] = field(default_factory=dict)
     tables: dict[str, list[str]] = field(default_factory=dict)
 
 
@@ -317,12 +311,11 @@ class Published:
 
 @dataclass
 class PublishedCell:
-    """The published counterpart of a metric; `ratio_of_ratios` is the measured ratio over the published one."""
+    """The published counterpart of a metric."""
 
     before: float | None
     after: float | None
     ratio: float | None
-    ratio_of_ratios: float | None = None
 
 
 @dataclass
@@ -403,12 +396,90 @@ class MeasurementComparison:
 
 @dataclass
 class Comparison:
-    """What `durabench compare` writes; `missing` has a sentence for each comparison, or case of one, that was to be made and
-    could not."""
+    """What `durabench compare` writes."""
 
     measurements: list[MeasurementComparison]
-    missing: list[str] = field(default_factory=list)
     schema: str = COMPARISON
+
+
+# The noise of a host: what `durabench calibrate` writes
+
+
+@dataclass
+class MetricNoise:
+    """Noise of one metric of one case with one strategy: standard deviations of the logarithms within and between `blocks`, the
+    margin that unchanged code needs at least, and for each effect (ratio less 1 by which all is slower) the repetitions on each
+    side that find it, null where none can."""
+
+    case: str
+    strategy: str
+    metric: str
+    repetitions: int
+    blocks: int
+    within: float
+    between: float
+    floor: float
+    needed: dict[str, int | None]
+
+
+@dataclass
+class Noise:
+    """The noise of a host, of measurements of unchanged code in `runs`; `environment` has what a comparison has for a side."""
+
+    durabench: str
+    created: str
+    runs: list[str]
+    environment: dict[str, Any]
+    alpha: float
+    power: float
+    metrics: list[MetricNoise]
+    schema: str = NOISE
+
+
+# A verdict for CI: what `durabench gate` writes
+
+
+@dataclass
+class Gate:
+    """What came out, in one word and one line, with the findings behind it: each names the case, the metric or part of the
+    mechanism, and says what is wrong with it."""
+
+    durabench: str
+    verdict: Literal["pass", "regression", "inconclusive", "invalid"]
+    exit_status: int
+    strict: bool
+    headline: str
+    baseline: list[str]
+    candidate: list[str]
+    regressions: list[str]
+    invalid: list[str]
+    inconclusive: list[str]
+    improvements: list[str]
+    warnings: list[str]
+    comparison: Comparison | None
+    schema: str = GATE
+
+
+# Changes that are known, given to `durabench history`
+
+
+@dataclass
+class Acknowledged:
+    """A change that is known: of which series (empty: of all), at which result, and why."""
+
+    at: str
+    reason: str
+    case: str = ""
+    strategy: str = ""
+    metric: str = ""
+
+
+@dataclass
+class Acknowledgements:
+    """The changes that are known."""
+
+    change: list[Acknowledged] = field(default_factory=list)
+    schema: str = ACKNOWLEDGED
 
 
 # A kernel of the lab: kernel.json beside it
@@ -448,6 +519,16 @@ def read_published(path: Path) -> Published:
 def read_comparison(path: Path) -> Comparison:
     """Read what `durabench compare --format json` wrote."""
     return decode(Comparison, _load(path, "a comparison"), COMPARISON, path)
+
+
+def read_noise(path: Path) -> Noise:
+    """Read what `durabench calibrate --output` wrote."""
+    return decode(Noise, _load(path, "the noise of a host"), NOISE, path)
+
+
+def read_acknowledgements(path: Path) -> Acknowledgements:
+    """Read a file of changes that are known."""
+    return decode(Acknowledgements, _load(path, "a list of known changes"), ACKNOWLEDGED, path)
 
 
 def read_kernel(path: Path) -> FetchedKernel:

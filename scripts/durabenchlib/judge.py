@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from . import results, stats
-from .formats import Better, CaseComparison, Check, MeasurementComparison, MetricComparison, Statistics
+from .formats import Better, CaseComparison, Check, MeasurementComparison, MetricComparison, Noise, Statistics
 from .results import Pair, Repetition
 
 # Fewer values have no interval of the confidence that is claimed (docs/statistics.md has the coverage).
@@ -60,8 +60,11 @@ def margin(name: str) -> float:
     return _MARGIN_P99 if percent is not None and percent > 90 else _MARGIN
 
 
-def judge(measurement: MeasurementComparison, alpha: float = stats.ALPHA) -> None:
-    """Fill in the verdicts of all metrics and how they were reached. The tests share `alpha` by Holm's rule."""
+def judge(measurement: MeasurementComparison, noise: Noise | None = None, alpha: float = stats.ALPHA) -> None:
+    """Fill in the verdicts of all metrics and how they were reached. The tests share `alpha` by Holm's rule. Margins are raised to
+    what unchanged code was seen to need in `noise`."""
+    if noise:
+        _raise_margins(measurement, noise)
     exact = all((side.get("lab") or {}).get("clock") == "virtual" for side in measurement.environment.values())
     tested: list[MetricComparison] = []
     for metric in (metric for case in measurement.cases for metric in case.metrics):
@@ -96,6 +99,17 @@ def judge(measurement: MeasurementComparison, alpha: float = stats.ALPHA) -> Non
             _decide(metric, p, alpha)
         if metric.verdict == "inconclusive":
             _say_what_it_takes(metric, measurement.statistics)
+
+
+def _raise_margins(measurement: MeasurementComparison, noise: Noise) -> None:
+    for case in measurement.cases:
+        for metric in case.metrics:
+            floors = [
+                each.floor
+                for each in noise.metrics
+                if (each.case, each.metric) == (case.name, metric.name) and each.strategy in (case.before, case.after)
+            ]
+            metric.margin = max([metric.margin or 0.0, *floors])
 
 
 def _problem(metric: MetricComparison) -> str:

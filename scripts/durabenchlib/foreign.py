@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Takes fio's own JSON files, by anyone, for a run: each file is a repetition, each job name a case."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from . import __version__, fiojson, formats
+from .errors import Exit, Failure
+from .formats import Better, Metric
+from .results import Repetition, Run
+
+# What such a run has for a measurement, and its cases for a strategy.
+NAME = STRATEGY = "fio"
+
+# Options in which the repetitions of one job can't differ, by the names that fio also takes for them.
+_DEFINING = {
+    "ioengine": (),
+    "rw": ("readwrite",),
+    "bs": ("blocksize",),
+    "iodepth": (),
+    "numjobs": (),
+    "size": (),
+    "direct": (),
+    "sync": (),
+    "fsync": (),
+    "fdatasync": (),
+    "rwmixread": (),
+    "rwmixwrite": (),
+    "runtime": (),
+    "rate": (),
+    "rate_iops": (),
+}
+
+
+def is_fio(path: Path) -> bool:
+    """Whether a path is taken for fio's own files: a file that is no manifest of a run, or a folder without one."""
+    return path.is_file() and path.name != "run.json" or path.is_dir() and not (path / "run.json").exists()
+
+
+def load(paths: Sequence[Path], label: str) -> Run:
+    """Read fio's files, and those in folders in the order of their names, as the repetitions of one run."""
+    files = [file for path in paths for file in _files(path)]
+    repetitions: list[Repetition] = []
+    unusable: list[str] = []
+    versions: dict[str, None] = {}
+    for order, path in enumerate(files, 1):
+        fio = fiojson.read(path)
+        if fio.errors():
+            unusable.append(f"Repetition {path} is left out: {fio.errors()[0]}.")
+            continue
+        versions[fio.version] = None
+        for name in dict.fromkeys(job.name for job in fio.jobs):
+            entry = formats.Repetition(order, name, STRATEGY, order, str(path), status="ok")
+            jobs = [job for job in fio.jobs if job.name == name]
+            repetitions.append(Repetition(entry, path.parent, dataclasses.replace(fio, jobs=jobs), None, []))
+    if not repetitions:
+        raise Failure(Exit.INPUT, f"{label}: has no usable file. {unusable[0]}")
+    _check_alike(repetitions)
+    cases = [
+        formats.Case(name, job="", metrics=_metrics([each for each in repetitions if each.entry.case == name]))
+        for name in dict.fromkeys(each.entry.case for each in repetitions)
+    ]
+    measurement = formats.Measurement(
+        name=NAME,
+        title=", ".join(case.name for case in cases),
+        engine="",
+        targets=[],
+        before=STRATEGY,
+        after=STRATEGY,
+        strategies=[STRATEGY],
+        case=cases,
+    )
+    folder = str(files[0].parent) if len(files) > 1 else str(files[0])
+    manifest = formats.Run(
+        durabench=__version__,
+        measurement=measurement.name,
+        label=label,
+        created="",
+        status="complete",
+        target=formats.Target("file", path=folder, resolved=folder),
+        environment=formats.Environment(
+            kernel="unknown",
+            cmdline="",
+            fio=", ".join(versions),
+            fio_path="",
+            engines="",
+            machine="",
+            cpus=0,
+            memory_bytes=0,
+            virtualization="",
+            date="",
+        ),
+        cases=[case.name for case in cases],
+        strategies=[STRATEGY],
+        variables={},
+        repeat=len(files),
+        repetitions=[each.entry for each in repetitions],
+    )
+    return Run(Path(folder), manifest, measurement, None, repetitions, unusable)
+
+
+def better(name: str) -> Better:
+    """Which way a metric of this name is better."""
+    return "higher" if name.rpartition("/")[2].endswith((".iops", ".bw", "sync.count")) else "lower"
+
+
+def differences(before: Run, after: Run) -> list[str]:
+    """What is asked of fio otherwise on one side than on the other, for each job."""
+    found = []
+    for case in before.measurement.case:
+        old, new = (run.of(case.name, STRATEGY) for run in (before, after))
+        if old and new:
+            asked, now = _defined(old[0]), _defined(new[0])
+            changed = [f"{name} ({asked[name]} before, {now[name]} after)" for name in asked if asked[name] != now[name]]
+            if changed:
+                found.append(f"{case.name} was not asked for the same: {', '.join(changed)}.")
+    return found
+
+
+def _files(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    found = sorted(each for each in path.iterdir() if each.suffix in (".json", ".json+") and each.is_file())
+    if not found:
+        raise Failure(Exit.INPUT, f"{path}: has neither a run.json nor any file *.json of fio's")
+    return found
+
+
+def _metrics(repetitions: Sequence[Repetition]) -> list[Metric]:
+    """The metrics that these have: rate and latency of what they read and wrote, and of their syncs."""
+
+    def known(name: str) -> bool:
+        return all(each.metric(name) is not None for each in repetitions)
+
+    names: list[str] = []
+    for direction in ("read", "write"):
+        done = (job.directions.get(direction) for each in repetitions for job in each.fio.jobs)
+        if any(each is not None and each.total_ios for each in done):
+            names += [f"{direction}.iops", *_latencies(f"{direction}.clat", known)]
+    names += _latencies("sync.lat", known)
+    return [Metric(name, better(name)) for name in names if known(name)]
+
+
+def _latencies(of: str, known: Callable[[str], bool]) -> list[str]:
+    """The mean stands in for percentiles that were not kept, or can't be merged."""
+    return [f"{of}.p50", f"{of}.p99"] if known(f"{of}.p50") else [f"{of}.mean"]
+
+
+def _check_alike(repetitions: Iterable[Repetition]) -> None:
+    first: dict[str, Repetition] = {}
+    for each in repetitions:
+        other = first.setdefault(each.entry.case, each)
+        asked, now = _defined(other), _defined(each)
+        for name in asked:
+            if asked[name] != now[name]:
+                raise Failure(
+                    Exit.INPUT,
+                    f"{each.entry.dir}: is no repetition of {other.entry.dir}: job {each.entry.case!r} has {name}={now[name]} "
+                    f"and there {name}={asked[name]}",
+                )
+
+
+def _defined(repetition: Repetition) -> dict[str, str]:
+    """The defining options of the jobs; `-` where one is not given."""
+    options = repetition.fio.jobs[0].options
+    return {
+        name: next((options[key] for key in (name, *others) if key in options), "-") for name, others in _DEFINING.items()
+    }
