@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import scipy.stats
@@ -28,29 +29,32 @@ _EXACT_VALUES = 100
 
 
 @functools.lru_cache(maxsize=64)
-def _middles(n: int, seed: int) -> np.ndarray:
+def _middles(n: int, seed: int, resamples: int) -> np.ndarray:
     """Of each bootstrap resample of n sorted values the places of the two in its middle (one twice if n is odd): shape
-    (RESAMPLES, 2). They do not depend on the values."""
-    places = np.random.default_rng((_SEED, n, seed)).integers(n, size=(RESAMPLES, n))
+    (resamples, 2). They do not depend on the values."""
+    places = np.random.default_rng((_SEED, n, seed)).integers(n, size=(resamples, n))
     places.sort(axis=1)
     return places[:, [(n - 1) // 2, n // 2]]
 
 
-def _medians(values: np.ndarray, seed: int) -> np.ndarray:
-    """Medians of the bootstrap resamples: shape (..., RESAMPLES)."""
+def _medians(values: np.ndarray, seed: int, resamples: int) -> np.ndarray:
+    """Medians of the bootstrap resamples: shape (..., resamples)."""
     ordered = np.sort(values, axis=-1)
-    middles = _middles(ordered.shape[-1], seed)
+    middles = _middles(ordered.shape[-1], seed, resamples)
     return (ordered[..., middles[:, 0]] + ordered[..., middles[:, 1]]) / 2
 
 
-def ratio_interval(before: np.ndarray, after: np.ndarray, alpha: float = ALPHA) -> tuple[np.ndarray, np.ndarray]:
+def ratio_interval(
+    before: np.ndarray, after: np.ndarray, alpha: float = ALPHA, resamples: int = RESAMPLES
+) -> tuple[np.ndarray, np.ndarray]:
     """Ends of the percentile bootstrap interval of the ratio of medians, after over before, at confidence 1 - alpha. All values
     have to be above 0.
 
     Percentile and not BCa: the acceleration of BCa is a jackknife estimate, which is inconsistent for a median (Efron and
     Tibshirani, An Introduction to the Bootstrap, 1993, 11.7). Seeded, so that the same values have the same interval.
     """
-    ratios = _medians(np.asarray(after, dtype=float), 1) / _medians(np.asarray(before, dtype=float), 0)
+    before, after = np.asarray(before, dtype=float), np.asarray(after, dtype=float)
+    ratios = _medians(after, 1, resamples) / _medians(before, 0, resamples)
     # Of a resample's values, not between them: "linear" would make ends that no resample has.
     low = np.quantile(ratios, alpha / 2, axis=-1, method="inverted_cdf")
     high = np.quantile(ratios, 1 - alpha / 2, axis=-1, method="inverted_cdf")
@@ -132,6 +136,55 @@ def decide(
     worse, improved = (smaller, larger) if better == "higher" else (larger, smaller)
     same = (low >= 1 / bound) & (high <= bound)
     return np.select([worse, improved, same], ["regressed", "improved", "no change"], "inconclusive")
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How values of unchanged code differ, as standard deviations of their logarithms: `within` a block of repetitions, and
+    `between` blocks, which no number of repetitions averages out. `residuals` are the logarithms less those of their block."""
+
+    within: float
+    between: float
+    residuals: np.ndarray
+
+    def floor(self, alpha: float = ALPHA) -> float:
+        """The ratio less 1 that two blocks of unchanged code exceed with chance alpha."""
+        return float(np.expm1(scipy.stats.norm.isf(alpha / 2) * math.sqrt(2) * self.between))
+
+
+def spread(blocks: Sequence[Sequence[float]]) -> Spread:
+    """Components of variance of at least two blocks of two values above 0 (one-way analysis of variance with random effects:
+    Searle, Casella, McCulloch, Variance Components, 1992, 3.6)."""
+    logs = [np.log(np.asarray(block, dtype=float)) for block in blocks]
+    sizes = np.array([len(block) for block in logs])
+    total, k = sizes.sum(), len(logs)
+    residuals = np.concatenate([block - block.mean() for block in logs])
+    within = (residuals**2).sum() / (total - k)
+    means = np.array([block.mean() for block in logs])
+    among = (sizes * (means - np.concatenate(logs).mean()) ** 2).sum() / (k - 1)
+    size = (total - (sizes**2).sum() / total) / (k - 1)
+    between = max(0.0, (among - within) / size)
+    return Spread(math.sqrt(within), math.sqrt(between), residuals * math.sqrt(total / (total - k)))
+
+
+def power(
+    noise: Spread, effects: Sequence[float], n: int, margin: float, tests: int, alpha: float = ALPHA, trials: int = 1000
+) -> np.ndarray:
+    """How often each effect (ratio less 1 by which all is slower) is found in n repetitions on each side of this noise, simulated
+    by resampling it, when it takes part in this many tests. Seeded."""
+    random = np.random.default_rng((_SEED, n, tests))
+    # Resampling repeats values, and reals have no ties.
+    size = (2, trials, n)
+    logs = random.choice(noise.residuals, size) + 1e-9 * random.standard_normal(size)
+    before, after = np.exp(logs)
+    after *= np.exp(math.sqrt(2) * noise.between * random.standard_normal((trials, 1)))
+    low, high = ratio_interval(before, after, alpha, resamples=2000)
+    found = []
+    for effect in effects:
+        # A factor on all values of a side is one on its resamples.
+        p = rank_test(before, after * (1 + effect)) * tests
+        found.append(np.mean(decide(low * (1 + effect), high * (1 + effect), p, margin, "lower", alpha) == "regressed"))
+    return np.array(found)
 
 
 def trend(values: Sequence[float]) -> tuple[float, float]:
