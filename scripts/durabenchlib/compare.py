@@ -122,15 +122,16 @@ def _metric(metric: formats.Metric, pair: Pair, run: Run) -> MetricComparison:
         for _, repetitions in pair.sides()
     )
     distribution = results.distribution(metric.name)
+    ratio = _ratio(_median(before), _median(after))
     return MetricComparison(
         name=metric.name,
         unit=results.unit(metric.name),
         better=metric.better,
         before=_median(before),
         after=_median(after),
-        ratio=_ratio(_median(before), _median(after)),
+        ratio=ratio,
         values={"before": before, "after": after},
-        published=_published(metric.name, pair, run),
+        published=_published(metric.name, ratio, pair, run),
         samples=min(n for _, side in pair.sides() for n in (each.latency(distribution).n for each in side) if n)
         if distribution and before + after
         else None,
@@ -138,9 +139,9 @@ def _metric(metric: formats.Metric, pair: Pair, run: Run) -> MetricComparison:
     )
 
 
-def _published(metric: str, pair: Pair, run: Run) -> PublishedCell | None:
-    """What was published for a metric, where the two sides stand for what was compared there: the measurement's two
-    strategies on one kernel, or the kernel's own way on two."""
+def _published(metric: str, ratio: float | None, pair: Pair, run: Run) -> PublishedCell | None:
+    """What was published for a metric whose measured ratio is `ratio`, where the two sides stand for what was compared there: the
+    measurement's two strategies on one kernel, or the kernel's own way on two."""
     case, measurement = pair.case, run.measurement
     stands_for = (case.before or measurement.before, case.after or measurement.after)
     sides = (pair.before_strategy, pair.after_strategy)
@@ -149,7 +150,8 @@ def _published(metric: str, pair: Pair, run: Run) -> PublishedCell | None:
     for table in run.published.table:
         for row in table.rows:
             if table.case == (case.published or case.name) and row.metric == metric:
-                return PublishedCell(row.before, row.after, _ratio(row.before, row.after))
+                published = _ratio(row.before, row.after)
+                return PublishedCell(row.before, row.after, published, _ratio(published, ratio))
     return None
 
 

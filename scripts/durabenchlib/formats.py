@@ -210,19 +210,28 @@ class LabDevice:
 
 
 @dataclass
+class LabComparison:
+    """What is compared: two sides, each a kernel and a strategy (`6.12:kernel`), in `cases`, those of the headline if there are
+    none."""
+
+    before: str
+    after: str
+    cases: list[str] = field(default_factory=list)
+
+
+@dataclass
 class Lab:
-    """The guest a measurement is carried out in. `tables` has for each case that takes a dm device the command that prints its
-    table; `kernels`, `cases` and `strategies` are what is run where none are named: of two kernels the first has the published
-    "before" and the second the "after", of one the strategies stand for them. `variables` shorten the measurement's."""
+    """The guests a measurement is carried out in. What is run by which kernel follows from `comparisons`, of which the first is
+    the published one. `tables` has for each case that takes a dm device the command that prints its table. `variables` shorten the
+    measurement's, and those in `set` a single case's, or a case's with one strategy (`seq:fua`)."""
 
     device: list[LabDevice]
-    kernels: list[str]
+    comparisons: list[LabComparison]
     clock: Literal["virtual", "host"] = "virtual"
     memory: str = "1g"
     cpus: int = 1
-    cases: list[str] = field(default_factory=list)
-    strategies: list[str] = field(default_factory=list)
     variables: dict[str, str | Rule] = field(default_factory=dict)
+    set: dict[str, dict[str, str]] = field(default_factory=dict)
     tables: dict[str, list[str]] = field(default_factory=dict)
 
 
@@ -311,11 +320,12 @@ class Published:
 
 @dataclass
 class PublishedCell:
-    """The published counterpart of a metric."""
+    """The published counterpart of a metric; `ratio_of_ratios` is the measured ratio over the published one."""
 
     before: float | None
     after: float | None
     ratio: float | None
+    ratio_of_ratios: float | None = None
 
 
 @dataclass
@@ -396,9 +406,11 @@ class MeasurementComparison:
 
 @dataclass
 class Comparison:
-    """What `durabench compare` writes."""
+    """What `durabench compare` writes; `missing` has a sentence for each comparison, or case of one, that was to be made and
+    could not."""
 
     measurements: list[MeasurementComparison]
+    missing: list[str] = field(default_factory=list)
     schema: str = COMPARISON
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from . import formats, layout
 from .errors import Exit, Failure
-from .formats import Case, Lab, Measurement, Rule
+from .formats import Case, Lab, LabComparison, Measurement, Rule
 
 MIB = 1 << 20
 
@@ -64,6 +64,16 @@ def choose_strategies(measurement: Measurement, case: Case, wanted: Sequence[str
             )
     chosen = wanted or [case.before or measurement.before, case.after or measurement.after]
     return list(dict.fromkeys(chosen))
+
+
+def compared_cases(measurement: Measurement, comparison: LabComparison) -> list[Case]:
+    """The cases of a comparison of the lab's."""
+    return choose_cases(measurement, comparison.cases)
+
+
+def sides(comparison: LabComparison) -> list[tuple[str, str]]:
+    """Kernel and strategy of each side of a comparison of the lab's, before and after; a strategy that is not named is empty."""
+    return [(kernel, strategy) for kernel, _, strategy in (text.partition(":") for text in (comparison.before, comparison.after))]
 
 
 def variables(
@@ -248,7 +258,8 @@ def _check(measurement: Measurement, folder: Path) -> None:
         if strategy not in measurement.strategies:
             raise wrong(f"{strategy!r} is not in strategies")
     lab = measurement.lab.variables if measurement.lab else {}
-    for name, rule in {**measurement.variables, **measurement.demo, **lab}.items():
+    own = measurement.lab.set.values() if measurement.lab else []
+    for name, rule in {**measurement.variables, **measurement.demo, **lab, **{name: "" for each in own for name in each}}.items():
         if name in RESERVED:
             raise wrong(f"{name} is given by the runner and can't be a variable")
         sizes = [rule.min, rule.max] if isinstance(rule, Rule) else []
@@ -268,11 +279,24 @@ def check_lab(measurement: Measurement, lab: Lab, source: str) -> None:
                 Exit.INPUT, f"{source}: lab: {device.model} is a disk over a file of the host's, which takes its time: clock = \"host\""
             )
     _check_sizes(source, "lab", [lab.memory, *(device.size for device in lab.device)])
+    if not lab.comparisons:
+        raise Failure(Exit.INPUT, f"{source}: lab: it has no comparisons")
     known = {case.name for case in measurement.case}
-    for name in (*lab.cases, *lab.tables):
+    cases = [*lab.tables, *(name for each in lab.comparisons for name in each.cases)]
+    strategies = []
+    for text in (side for each in lab.comparisons for side in (each.before, each.after)):
+        kernel, _, strategy = text.partition(":")
+        if not kernel or not strategy:
+            raise Failure(Exit.INPUT, f"{source}: lab: {text!r} is not KERNEL:STRATEGY, such as 6.12:{measurement.before}")
+        strategies.append(strategy)
+    for text in lab.set:
+        case, _, strategy = text.partition(":")
+        cases.append(case)
+        strategies += [strategy] if strategy else []
+    for name in cases:
         if name not in known:
             raise Failure(Exit.INPUT, f"{source}: lab: there is no case {name!r}")
-    for strategy in lab.strategies:
+    for strategy in strategies:
         if strategy not in measurement.strategies:
             raise Failure(Exit.INPUT, f"{source}: lab: {strategy!r} is not in strategies")
 

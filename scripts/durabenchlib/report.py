@@ -107,6 +107,7 @@ def write_html(path: Path, runs: Sequence[Run], comparison: Comparison) -> None:
     page = environment.get_template("report.html.j2").render(
         views=views,
         cover=tables.cover(comparison),
+        missing=comparison.missing,
         verdicts=[(view, case) for view in views for case in view.cases],
         data=_embedded(comparison),
         version=__version__,

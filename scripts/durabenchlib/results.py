@@ -4,9 +4,10 @@ the metrics and the mechanism that docs/formats.md names."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -203,6 +204,10 @@ class Run:
     published: formats.Published | None
     repetitions: list[Repetition]
     unusable: list[str]
+
+    def only(self, cases: Collection[str]) -> Run:
+        """The run as if it had been made with these cases alone."""
+        return dataclasses.replace(self, repetitions=[each for each in self.repetitions if each.entry.case in cases])
 
     def of(self, case: str, strategy: str) -> list[Repetition]:
         """The repetitions of one case with one strategy."""

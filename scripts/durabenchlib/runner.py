@@ -15,7 +15,7 @@ import signal
 import statistics
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -66,8 +66,9 @@ class Request:
 
 @dataclass(frozen=True)
 class Plan:
-    """What will be done. `values` are the measurement's variables, `loads` what each case asks of time and space, `notes` what
-    the targets can't show, `warnings` what is left out and what will be written over."""
+    """What will be done. `values` are the measurement's variables, `own_values` those of a case (CASE) or of a case with one strategy
+    (CASE:STRATEGY), `loads` what each case asks of time and space, `notes` what the targets can't show, `warnings` what is left out
+    and what will be written over."""
 
     request: Request
     measurement: Measurement
@@ -81,6 +82,7 @@ class Plan:
     loads: dict[str, Load]
     notes: list[str]
     warnings: list[str]
+    own_values: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def limit_s(self, case: str) -> float:
         """Seconds after which a repetition is taken to hang."""
@@ -126,7 +128,7 @@ def plan(request: Request, stop: signals.Stop) -> Plan:
         environment=about,
         cases=cases,
         values=values,
-        repetitions=interleave(found, cases, request),
+        repetitions=interleave({case.name: measurement.choose_strategies(found, case, request.strategies) for case in cases}, request.repeat),
         loads={},
         notes=[*request.notes],
         warnings=left_out,
@@ -168,21 +170,27 @@ def execute(made: Plan, progress: Progress, stop: signals.Stop) -> Run:
     run = manifest(made)
     try:
         made.output.mkdir(parents=True, exist_ok=True)
-        _save(made, run)
+        save(run, made.output)
     except OSError as error:
         raise Failure(Exit.USAGE, f"{made.output}: {error.strerror}") from None
     signals.adopt_orphans()
+    with recorded(run, made.output, stop), contextlib.ExitStack() as stack:
+        paths = [stack.enter_context(targets.held(target)) for target in made.targets]
+        _carry_out(made, run, paths, progress, stop)
+    return run
+
+
+@contextlib.contextmanager
+def recorded(run: Run, output: Path, stop: signals.Stop) -> Iterator[None]:
+    """Carries a run out: however that ends, the manifest in `output` tells it."""
     try:
-        with contextlib.ExitStack() as stack:
-            paths = [stack.enter_context(targets.held(target)) for target in made.targets]
-            _carry_out(made, run, paths, progress, stop)
+        yield
     except BaseException as error:
         run.status = "partial" if stop else "failed"
         run.reason = str(error) or type(error).__name__
-        _save(made, run)
         raise
-    _save(made, run)
-    return run
+    finally:
+        save(run, output)
 
 
 def manifest(made: Plan) -> Run:
@@ -223,7 +231,7 @@ def _carry_out(made: Plan, run: Run, paths: Sequence[str], progress: Progress, s
         job = render(made, repetition, paths, files[repetition.case])
         _repeat(made, repetition, job, stop, functools.partial(clock.tick, progress, repetition))
         clock.end(repetition)
-        _save(made, run)
+        save(run, made.output)
         progress.end(repetition)
         if repetition.status == "failed":
             failed = failed or repetition
@@ -373,7 +381,7 @@ def render(made: Plan, repetition: Repetition, paths: Sequence[str], files: Mapp
     case = made.case(repetition.case)
     folder = made.output / repetition.dir
     values = {
-        **case_values(made, case, [targets.escape(path) for path in paths]),
+        **case_values(made, case, [targets.escape(path) for path in paths], repetition.strategy),
         **files,
         "STRATEGY": repetition.strategy,
         "COUNTERS": str(folder / "counters.jsonl"),
@@ -382,12 +390,13 @@ def render(made: Plan, repetition: Repetition, paths: Sequence[str], files: Mapp
     return measurement.render(source.read_text(encoding="utf-8"), values, source)
 
 
-def case_values(made: Plan, case: Case, paths: Sequence[str]) -> dict[str, str]:
-    """Variables that do not depend on the repetition; a person's own settings stand above the case's."""
+def case_values(made: Plan, case: Case, paths: Sequence[str], strategy: str = "") -> dict[str, str]:
+    """Variables of a case, or of a case with a strategy; a person's own settings stand above them."""
     given = {"TARGET": paths[0], "DURABENCH_ENGINES": made.environment.engines}
     if len(paths) > 1:
         given["TARGET2"] = paths[1]
-    return {**made.values, **case.set, **made.request.settings, **given}
+    own = {**made.own_values.get(case.name, {}), **made.own_values.get(f"{case.name}:{strategy}", {})}
+    return {**made.values, **case.set, **own, **made.request.settings, **given}
 
 
 def planned_files(made: Plan, case: str) -> dict[str, str]:
@@ -458,16 +467,15 @@ def _obstacle(case: Case, chosen: Sequence[Target]) -> str | None:
     return None
 
 
-def interleave(found: Measurement, cases: Sequence[Case], request: Request) -> list[Repetition]:
-    """The repetitions in their order."""
+def interleave(strategies: Mapping[str, Sequence[str]], repeat: int) -> list[Repetition]:
+    """The repetitions of each case with its strategies, in their order."""
     repetitions: list[Repetition] = []
-    for case in cases:
-        strategies = measurement.choose_strategies(found, case, request.strategies)
-        for number in range(1, request.repeat + 1):
-            for strategy in strategies if number % 2 else reversed(strategies):
+    for case, chosen in strategies.items():
+        for number in range(1, repeat + 1):
+            for strategy in chosen if number % 2 else reversed(chosen):
                 order = len(repetitions) + 1
-                name = f"{order:03d}-{case.name}-{strategy}-{number}"
-                repetitions.append(Repetition(order, case.name, strategy, number, name))
+                name = f"{order:03d}-{case}-{strategy}-{number}"
+                repetitions.append(Repetition(order, case, strategy, number, name))
     return repetitions
 
 
@@ -482,8 +490,9 @@ def _drop_caches() -> None:
         Path("/proc/sys/vm/drop_caches").write_text("1", encoding="ascii")
 
 
-def _save(made: Plan, run: Run) -> None:
-    formats.write_json(made.output / "run.json", run)
+def save(run: Run, output: Path) -> None:
+    """Write the manifest of a run."""
+    formats.write_json(output / "run.json", run)
 
 
 class Clock:

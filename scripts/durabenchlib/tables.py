@@ -197,6 +197,9 @@ def lines(comparison: Comparison) -> Iterator[tuple[str, str]]:
         if position:
             yield "text", ""
         yield from _lines(measurement)
+    for missing in comparison.missing:
+        yield "text", ""
+        yield from _wrap("warning", f"missing: {missing}", "  ")
 
 
 def cover(comparison: Comparison) -> str:

@@ -24,10 +24,13 @@ drop_caches = true
 SPAN = "1g"
 RUNTIME = "60"
 [lab]
-kernels = ["9.9"]
+comparisons = [
+  { before = "9.9:dsync", after = "9.9:fua", cases = ["seq"] },
+  { before = "9.8:dsync", after = "9.9:dsync", cases = ["seq"] },
+  { before = "9.8:fua", after = "9.9:dsync", cases = ["list"] },
+]
 clock = "virtual"
 memory = "512m"
-cases = ["seq"]
 [lab.variables]
 SPAN = { target = 0.5 }
 RUNTIME = "1"

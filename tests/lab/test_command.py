@@ -35,12 +35,17 @@ def lab(small: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fake_qemu: 
     monkeypatch.setattr(guest, "_fill", lambda guest, root: None)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     for name, version in (("9.8.1-a", "9.8.1-1"), ("9.9.2-a", "9.9.2-1")):
-        folder = tmp_path / "cache/durabench/lab/kernels" / name
-        folder.mkdir(parents=True)
-        (folder / "vmlinuz").touch()
-        record = {"schema": "durabench-kernel/1", "package": "p", "version": version, "image": "vmlinuz", "modules": "m"}
-        (folder / "kernel.json").write_text(json.dumps(record))
+        fetched(tmp_path, name, version)
     fake_qemu(GUEST)
+
+
+def fetched(tmp_path: Path, name: str, version: str) -> None:
+    """Put a kernel into the cache that is never booted."""
+    folder = tmp_path / "cache/durabench/lab/kernels" / name
+    folder.mkdir(parents=True)
+    (folder / "vmlinuz").touch()
+    record = {"schema": "durabench-kernel/1", "package": "p", "version": version, "image": "vmlinuz", "modules": "m"}
+    (folder / "kernel.json").write_text(json.dumps(record))
 
 
 def test_two_kernels_are_compared(small: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -56,13 +61,58 @@ def test_two_kernels_are_compared(small: str, tmp_path: Path, capsys: pytest.Cap
     assert "9.9.2-a" in capsys.readouterr().out
 
 
-def test_reproduce(tmp_path: Path) -> None:
+def test_later_kernels_are_compared_with_the_first(small: str, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    arguments = [word for name in ("9.8", "9.9", "9.9.1-a") for word in ("--kernel", name)]
+    fetched(tmp_path, "9.9.1-a", "9.9.1-1")
+    assert cli.main(["lab", "run", small, "--strategy", "dsync", *arguments, "-o", str(output)]) == 0
+    measurements = formats.read_comparison(output / "comparison.json").measurements
+    kernels = [[each.environment[side]["kernel"] for side in ("before", "after")] for each in measurements]
+    assert kernels == [["9.8.1-a", "9.9.2-a"], ["9.8.1-a", "9.9.1-a"]]
+
+
+def test_reproduce(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "out"
     assert cli.main(["lab", "reproduce", "-o", str(output)]) == 0
-    (compared,) = formats.read_comparison(output / "comparison.json").measurements
-    assert (compared.name, compared.before, compared.after) == ("small", "dsync", "fua")
-    assert compared.environment["after"]["kernel"] == "9.9.2-a"
-    assert "9.9.2-a" in (output / "report.html").read_text()
+    comparison = formats.read_comparison(output / "comparison.json")
+    assert not comparison.missing
+    assert [(each.name, each.before, each.after) for each in comparison.measurements] == [
+        ("small", "9.9.2-a:dsync", "9.9.2-a:fua"),
+        ("small", "9.8.1-a:dsync", "9.9.2-a:dsync"),
+        ("small", "9.8.1-a:fua", "9.9.2-a:dsync"),
+    ]
+    # Nothing of other cases than those it is about.
+    assert [[case.name for case in each.cases] for each in comparison.measurements] == [["seq"], ["seq"], ["list"]]
+    assert not any("is not compared" in warning for each in comparison.measurements for warning in each.warnings)
+    assert "9.8.1-a:fua" in (output / "report.html").read_text()
+    said = capsys.readouterr()
+    assert "small: 9.8.1-a:dsync -> 9.9.2-a:dsync" in said.out
+    assert "small, 9.8.1-a: seq by dsync; list by fua, in virtual time" in said.err
+    assert f"report: {output}/report.html" in said.err
+
+
+def test_what_a_guest_that_fails_had_is_missing_and_the_rest_reported(
+    tmp_path: Path, fake_qemu: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake_qemu(f"[[ $* = *9.8.1-a* ]] && {{ echo 'Kernel panic - not syncing: no disk'; exit; }}\n{GUEST}")
+    output = tmp_path / "out"
+    assert cli.main(["lab", "reproduce", "-o", str(output)]) == 1
+    comparison = formats.read_comparison(output / "comparison.json")
+    assert [(each.before, each.after) for each in comparison.measurements] == [("9.9.2-a:dsync", "9.9.2-a:fua")]
+    assert len(comparison.missing) == 2
+    assert all("9.8.1-a: the guest's kernel panicked: no disk" in each for each in comparison.missing)
+    assert "panicked: no disk" in (output / "report.html").read_text()
+    assert "missing: small, 9.8:dsync against 9.9:dsync: " in capsys.readouterr().err
+
+
+def test_a_case_that_a_guest_did_not_come_to_is_missing(tmp_path: Path, fake_qemu: Callable[[str], None]) -> None:
+    fake_qemu(GUEST.replace("; do\n", "; do [[ $image$name = *9.8.1-a*list* ]] && break\n"))
+    output = tmp_path / "out"
+    assert cli.main(["lab", "reproduce", "-o", str(output)]) == 1
+    comparison = formats.read_comparison(output / "comparison.json")
+    assert [(each.before, each.after) for each in comparison.measurements][-1] == ("9.8.1-a:dsync", "9.9.2-a:dsync")
+    (missing,) = comparison.missing
+    assert missing.startswith("small, 9.8:fua against 9.9:dsync: ")
 
 
 @pytest.mark.parametrize(

@@ -68,8 +68,8 @@ def execute(small: str, kernel: Kernel, tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(guest, "_fill", lambda guest, root: None)  # nothing is booted
 
     def run(repeat: int = 1, progress: Silent | None = None, stop: signals.Stop | None = None) -> Run:
-        made = plan.make(plan.Request(small, kernel, strategies=["fua"], repeat=repeat))
-        return guest.execute(made, tmp_path / "out", progress or Silent(), signals.Stop() if stop is None else stop)
+        made = plan.make(plan.Request(small, kernel, {"seq": ["fua"]}, repeat=repeat))
+        return guest.execute(made, tmp_path / "out", qemu.VIRTUAL, progress or Silent(), signals.Stop() if stop is None else stop)
 
     return run
 

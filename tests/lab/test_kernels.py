@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 from durabenchlib.errors import Exit, Failure
 from durabenchlib.lab import kernels
-from durabenchlib.lab.kernels import Kernel, Package
+from durabenchlib.lab.kernels import Archive, Kernel, Package
 
 # As `apt-cache show` prints them, shortened.
 RECORDS = """Package: linux-image-6.12.9+deb13-cloud-amd64
@@ -203,6 +204,25 @@ def test_what_apt_refuses_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         kernels.fetch(["6.12"])
     with pytest.raises(Failure, match="is no series"):
         kernels.fetch(["stable"])
+
+
+def test_lists_of_packages_serve_for_a_day(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    updates: list[str] = []
+    monkeypatch.setattr(Archive, "update", lambda archive: (cache / "durabench/lab/apt/fetched").touch() or updates.append(""))
+    monkeypatch.setattr(Archive, "images", lambda archive: kernels.packages_of(RECORDS))
+    (cache / "durabench/lab/apt").mkdir()
+    assert [kernel.name for kernel in kernels.fetch(["6.12"])] == ["6.12.118-a"]
+    assert [kernel.name for kernel in kernels.fetch(["6.12"])] == ["6.12.118-a"]
+    assert len(updates) == 1
+    kernels.fetch(["6.12"], refresh=True)
+    assert len(updates) == 2
+    os.utime(cache / "durabench/lab/apt/fetched", (0, 0))
+    kernels.fetch(["6.12"])
+    assert len(updates) == 3
+    # What they don't have may be there by now.
+    with pytest.raises(Failure, match="has no kernel 8.0"):
+        kernels.fetch(["8.0"])
+    assert len(updates) == 4
 
 
 def test_versions_are_compared_as_dpkg_does() -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import json
 import re
+import signal
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from durabenchlib import layout
+from durabenchlib import layout, measurement, signals
 from durabenchlib.errors import Exit, Failure
 from durabenchlib.formats import LabDevice
 from durabenchlib.lab import plan
@@ -16,11 +18,20 @@ from durabenchlib.lab.kernels import Kernel
 from durabenchlib.lab.plan import GuestPlan, Request
 
 
-def planned(small: str, kernel: Kernel, root: Path, **asked: object) -> GuestPlan:
-    made = plan.make(Request(small, kernel, **asked))  # type: ignore[arg-type]
+def planned(
+    small: str, kernel: Kernel, root: Path, cases: Sequence[str] = (), strategies: Sequence[str] = (), **asked: object
+) -> GuestPlan:
+    made = plan.make(request(small, kernel, cases, strategies, **asked))
     root.mkdir()
     plan.write(made, root)
     return made
+
+
+def request(
+    small: str, kernel: Kernel, cases: Sequence[str] = (), strategies: Sequence[str] = (), **asked: object
+) -> Request:
+    chosen = plan.chosen(measurement.find(small)[0], cases, strategies)
+    return Request(small, kernel, chosen, **asked)  # type: ignore[arg-type]
 
 
 def test_a_plan(small: str, kernel: Kernel, tmp_path: Path) -> None:
@@ -88,7 +99,7 @@ def test_nothing_is_laid_out_on_a_device(small: str, kernel: Kernel, tmp_path: P
 
 def test_a_job_that_fio_does_not_take_is_refused_while_it_is_planned(small: str, kernel: Kernel) -> None:
     with pytest.raises(Failure, match=r"seq\.fio: fio does not take it with .*RUNTIME=soon") as caught:
-        plan.make(Request(small, kernel, settings={"RUNTIME": "soon"}))
+        plan.make(request(small, kernel, settings={"RUNTIME": "soon"}))
     assert caught.value.status == Exit.INPUT
 
 
@@ -96,7 +107,7 @@ def test_a_command_that_fails_is_told_while_it_is_planned(small: str, kernel: Ke
     file = Path(small) / "measurement.toml"
     file.write_text(file.read_text().replace("stat -c", "stat -x"))
     with pytest.raises(Failure, match="stat: invalid option") as caught:
-        plan.make(Request(small, kernel, cases=["list"]))
+        plan.make(request(small, kernel, ["list"]))
     assert caught.value.status == Exit.REFUSED
 
 
@@ -162,6 +173,50 @@ def test_other_devices_than_the_measurements(small: str, kernel: Kernel, tmp_pat
         planned(small, kernel, tmp_path / "other", devices=devices)
 
 
+def test_what_the_comparisons_need(small: str) -> None:
+    assert plan.needed(measurement.find(small)[0]) == {
+        "9.9": {"seq": ["dsync", "fua"], "list": ["dsync"]},
+        "9.8": {"seq": ["dsync"], "list": ["fua"]},
+    }
+
+
+def test_what_is_run_where_nothing_is_named(small: str) -> None:
+    found, _ = measurement.find(small)
+    assert plan.first_kernels(found) == ["9.9"]
+    assert plan.chosen(found, [], []) == {"seq": ["dsync", "fua"]}
+    # Compared by one comparison, and by none.
+    assert plan.chosen(found, ["list", "dm"], []) == {"list": ["fua", "dsync"], "dm": ["dsync", "fua"]}
+    assert plan.chosen(found, ["list"], ["dsync"]) == {"list": ["dsync"]}
+
+
+def test_variables_of_a_case_and_of_a_strategy(small: str, kernel: Kernel, tmp_path: Path) -> None:
+    file = Path(small) / "measurement.toml"
+    own = '[lab.set]\n"seq" = { SPAN = "3m", RUNTIME = "7" }\n"seq:fua" = { RUNTIME = "2" }\n[lab.tables]'
+    file.write_text(file.read_text().replace("[lab.tables]", own))
+    root = tmp_path / "root"
+    made = planned(small, kernel, root)
+    jobs = [(root / f"plan/{name}/job.fio").read_text().splitlines() for name in ("001-seq-dsync-1", "002-seq-fua-1")]
+    assert all("size=3m" in job for job in jobs)
+    assert [line for job in jobs for line in job if line.startswith("runtime=")] == ["runtime=7", "runtime=2"]
+    assert made.run.limit_s("seq") == 67
+    planned(small, kernel, tmp_path / "other", settings={"RUNTIME": "5"})
+    assert "runtime=5" in (tmp_path / "other/plan/002-seq-fua-1/job.fio").read_text()
+
+
+def test_planning_heeds_a_stop(small: str, kernel: Kernel) -> None:
+    stop = signals.Stop()
+
+    def requests() -> Iterator[Request]:
+        yield request(small, kernel)
+        stop.note(signal.SIGTERM)
+        # What a signal does to a program that is run meanwhile is not told as an error of the measurement's.
+        yield request(small, kernel, settings={"RUNTIME": "soon"})
+        pytest.fail("it goes on")
+
+    with pytest.raises(Failure, match="stopped by SIGTERM"):
+        plan.all_of(requests(), stop)
+
+
 def test_a_measurement_without_a_lab(small: str, kernel: Kernel, tmp_path: Path) -> None:
     file = Path(small) / "measurement.toml"
     file.write_text(re.sub(r"\[lab\].*?(?=\[\[case)", "", file.read_text(), flags=re.DOTALL))
@@ -172,7 +227,12 @@ def test_a_measurement_without_a_lab(small: str, kernel: Kernel, tmp_path: Path)
 @pytest.mark.parametrize(
     ("line", "wrong", "says"),
     [
-        ('cases = ["seq"]', 'cases = ["gone"]', "there is no case 'gone'"),
+        ('cases = ["list"]', 'cases = ["gone"]', "there is no case 'gone'"),
+        ('before = "9.8:dsync"', 'before = "9.8"', "'9.8' is not KERNEL:STRATEGY, such as 6.12:dsync"),
+        ('before = "9.8:dsync"', 'before = "9.8:other"', "'other' is not in strategies"),
+        ("[lab.tables]", '[lab.set]\n"gone" = {}\n[lab.tables]', "there is no case 'gone'"),
+        ("[lab.tables]", '[lab.set]\n"seq:other" = {}\n[lab.tables]', "'other' is not in strategies"),
+        ("[lab.tables]", '[lab.set]\n"seq" = { TARGET = "x" }\n[lab.tables]', "TARGET is given by the runner"),
         ('memory = "512m"', 'memory = "much"', "'much' is not a size"),
         ('model = "null_blk"', 'model = "tape"', "'tape' is none of null_blk, nbdkit, virtio, scsi, nvme"),
         ('model = "null_blk"', 'model = "scsi"', "scsi is a disk over a file of the host's"),
@@ -190,6 +250,11 @@ def test_a_wrong_lab_is_told(small: str, kernel: Kernel, tmp_path: Path, line: s
 
 def test_every_measurement_has_a_plan(kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layout, "plugin", lambda name: Path(f"nbdkit-{name}-plugin.so"))
-    for folder in sorted(layout.jobs().glob("*/measurement.toml")):
-        planned(folder.parent.name, kernel, tmp_path / folder.parent.name)
-        assert "repeat 001-" in (tmp_path / folder.parent.name / "plan/plan").read_text()
+    for name in measurement.names():
+        for series, strategies in plan.needed(measurement.find(name)[0]).items():
+            made = plan.make(Request(name, kernel, strategies))
+            root = tmp_path / f"{name}-{series}"
+            root.mkdir()
+            plan.write(made, root)
+            repeated = [line.removeprefix("repeat ") for line in (root / "plan/plan").read_text().splitlines() if "repeat " in line]
+            assert len(repeated) == sum(map(len, strategies.values()))

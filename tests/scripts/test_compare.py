@@ -60,7 +60,7 @@ def test_strategies_of_one_run(tmp_path: Path) -> None:
     iops, p99, dirty = case.metrics
     assert (iops.unit, iops.before, iops.after, iops.ratio) == ("IOPS", 1100, 11000, 10)
     assert iops.values == {"before": [1000, 1200, 1100], "after": [10000, 12000, 11000]}
-    assert iops.published == formats.PublishedCell(100, 5000, 50)
+    assert iops.published == formats.PublishedCell(100, 5000, 50, 0.2)
     assert (p99.before, p99.after, p99.ratio) == (1000, 100, 0.1)
     assert (dirty.before, dirty.published) == (1, None)
     assert case.mechanism["before"]["flushes_per_write"] == 2
@@ -80,7 +80,7 @@ def test_published_numbers_of_another_case(tmp_path: Path) -> None:
     add(run, "sync", "fua", 512, 0)
     sync, bandwidth = compared(run.write()).cases[0].metrics
     assert (sync.before, sync.published) == (1000, None)
-    assert (bandwidth.before, bandwidth.after, bandwidth.published) == (1, 2, formats.PublishedCell(1, 3, 3))
+    assert (bandwidth.before, bandwidth.after, bandwidth.published) == (1, 2, formats.PublishedCell(1, 3, 3, 2 / 3))
 
 
 def test_two_runs_compare_the_same_strategies(tmp_path: Path) -> None:
@@ -409,7 +409,7 @@ def test_json_is_what_the_format_says(tmp_path: Path, capsys: pytest.CaptureFixt
     raw = json.loads(text)
     assert raw["schema"] == "durabench-comparison/1"
     case = raw["measurements"][0]["cases"][0]
-    assert case["metrics"][0]["published"] == {"before": 100.0, "after": 5000.0, "ratio": 50.0}
+    assert case["metrics"][0]["published"] == {"before": 100.0, "after": 5000.0, "ratio": 50.0, "ratio_of_ratios": 0.2}
     assert set(case["mechanism"]["before"]) == set(results.MECHANISM)
     run = results.load_run(path)
     assert formats.read_comparison(tmp_path / "comparison.json") == compare.compare_runs(run, run)

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from .. import compare, formats, layout, measurement, results, run, signals
 from ..errors import Exit, Failure
-from ..formats import LabDevice
+from ..formats import Comparison, LabDevice
 from . import guest, initramfs, kernels, plan, qemu, reproduce
 
 
@@ -46,6 +46,7 @@ def _add_fetch(inner: Any) -> None:
         description="Get the newest stock Debian kernel of each series into the cache, checked by apt. Needs no root.",
     )
     parser.add_argument("series", metavar="SERIES", nargs="+", help="such as 6.12")
+    parser.add_argument("--refresh", action="store_true", help="fetch the lists of packages even if they are not a day old")
     parser.set_defaults(func=_fetch)
 
 
@@ -53,12 +54,13 @@ def _add_run(inner: Any) -> None:
     parser = inner.add_parser(
         "run",
         help="run a measurement in guests",
-        description="Run a measurement's cases in a guest of each kernel, on the devices of its [lab]; two kernels are compared.",
+        description="Run a measurement's cases in a guest of each kernel, on the devices of its [lab]; each further kernel is compared "
+        "with the first.",
     )
     parser.add_argument("measurement", metavar="MEASUREMENT", help="its name, or the path of its folder")
     _add_kernel(parser)
-    parser.add_argument("--case", metavar="NAME", action="append", default=[], help="default: those of its [lab], or of the headline")
-    parser.add_argument("--strategy", metavar="NAME", action="append", default=[], help="default: those of its [lab]")
+    parser.add_argument("--case", metavar="NAME", action="append", default=[], help="default: those of the first comparison of its [lab]")
+    parser.add_argument("--strategy", metavar="NAME", action="append", default=[], help="default: those that its [lab] compares")
     parser.add_argument("--repeat", metavar="N", type=run.count, default=1, help="repetitions of each in one guest (default: 1)")
     parser.add_argument(
         "--set", metavar="NAME=VALUE", action="append", type=run.setting, default=[], help="set a variable of the job files"
@@ -97,7 +99,7 @@ def _add_kernel(parser: argparse.ArgumentParser) -> None:
         metavar="KERNEL",
         action="append",
         default=[],
-        help="series (6.12) or release of a fetched one, or the path of an image (./arch/x86/boot/bzImage); once for each (default: those of its [lab])",
+        help="series (6.12) or release of a fetched one, or the path of an image (./arch/x86/boot/bzImage); once for each (default: those of the first comparison of its [lab])",
     )
     _add_modules(parser)
 
@@ -115,7 +117,7 @@ def _add_modules(parser: argparse.ArgumentParser) -> None:
 
 
 def _fetch(args: argparse.Namespace) -> int:
-    for kernel in kernels.fetch(args.series):
+    for kernel in kernels.fetch(args.series, args.refresh):
         print(f"{kernel.name}  {kernel.package} {kernel.version}")
     return Exit.OK
 
@@ -132,33 +134,33 @@ def _list(_args: argparse.Namespace) -> int:
 def _run(args: argparse.Namespace) -> int:
     console = Console(stderr=True)
     found, _ = measurement.find(args.measurement)
-    names = args.kernel or (found.lab.kernels if found.lab else [])
-    chosen = kernels.find_all(names, args.modules)
+    strategies = plan.chosen(found, args.case, args.strategy)
+    chosen = kernels.find_all(args.kernel or plan.first_kernels(found), args.modules)
     output = args.output.absolute()
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise Failure(Exit.USAGE, f"{output} is there already and not empty; a run is never written over")
-    plans = [
-        plan.make(
-            plan.Request(
-                measurement=args.measurement,
-                kernel=kernel,
-                cases=args.case,
-                strategies=args.strategy,
-                repeat=args.repeat,
-                settings=dict(args.set),
-                time_limit_s=args.time_limit,
-                memory=args.memory,
-                devices=args.device,
-                clock=args.clock,
-            )
+    requests = [
+        plan.Request(
+            measurement=args.measurement,
+            kernel=kernel,
+            strategies=strategies,
+            repeat=args.repeat,
+            settings=dict(args.set),
+            time_limit_s=args.time_limit,
+            memory=args.memory,
+            devices=args.device,
+            clock=args.clock,
         )
         for kernel in chosen
     ]
     with signals.caught() as stop:
-        guest.shown([(each, output / each.kernel.name) for each in plans], console, stop)
-    if len(plans) == 2:
-        before, after = (results.load_run(output / each.kernel.name) for each in plans)
-        comparison = compare.compare_runs(before, after)
+        plans = [(made, output / made.kernel.name) for made in plan.all_of(requests, stop)]
+        failures = guest.shown(plans, console, stop)
+    for failure in failures.values():
+        raise failure
+    runs = [results.load_run(path) for _, path in plans]
+    if len(runs) > 1:
+        comparison = Comparison([each for run in runs[1:] for each in compare.compare_runs(runs[0], run).measurements])
         formats.write_json(output / "comparison.json", comparison)
         compare.print_text(comparison, Console())
     return Exit.OK
@@ -168,8 +170,10 @@ def _shell(args: argparse.Namespace) -> int:
     if not os.isatty(0):
         raise Failure(Exit.USAGE, "a prompt needs a terminal")
     # In virtual time, a guest that waits for a person lets hours pass.
-    made = plan.make(plan.Request(args.measurement, kernels.find_all([args.kernel], args.modules)[0], clock="host"))
-    with guest.prepared(made, shell=True) as machine:
+    found, _ = measurement.find(args.measurement)
+    kernel = kernels.find_all([args.kernel], args.modules)[0]
+    made = plan.make(plan.Request(args.measurement, kernel, plan.chosen(found, [], []), clock="host"))
+    with guest.prepared(made, qemu.accelerator("host", kernel.image), shell=True) as machine:
         return qemu.interactive(machine)
 
 

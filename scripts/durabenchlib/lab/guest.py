@@ -32,64 +32,72 @@ BLOCK = 512
 SLOWEST = {"virtual": 20.0, "host": 1.0}
 
 
-def execute(guest: GuestPlan, output: Path, progress: runner.Progress, stop: signals.Stop) -> Run:
+def execute(
+    guest: GuestPlan, output: Path, accelerator: qemu.Accelerator, progress: runner.Progress, stop: signals.Stop
+) -> Run:
     """Carry the plan out. Raises what ended it early, after the manifest tells so."""
     run = runner.manifest(guest.run)
     try:
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise Failure(Exit.USAGE, f"{output}: {error.strerror}") from None
-    try:
-        with prepared(guest) as machine:
-            for path, text in guest.files.items():
-                formats.write_text(output / path.name, text)
-            run.environment.lab = _guest(guest, machine)
-            _save(run, output)
-            _carry_out(guest, run, machine, output, progress, stop)
-    except BaseException as error:
-        run.status = "partial" if stop else "failed"
-        run.reason = str(error) or type(error).__name__
-        _save(run, output)
-        raise
-    _save(run, output)
+    with runner.recorded(run, output, stop), prepared(guest, accelerator) as machine:
+        for path, text in guest.files.items():
+            formats.write_text(output / path.name, text)
+        run.environment.lab = _guest(guest, machine)
+        runner.save(run, output)
+        _carry_out(guest, run, machine, output, progress, stop)
     return run
 
 
-def shown(plans: Sequence[tuple[GuestPlan, Path]], console: Console, stop: signals.Stop) -> None:
+def shown(plans: Sequence[tuple[GuestPlan, Path]], console: Console, stop: signals.Stop) -> dict[Path, Failure]:
     """Carry plans out, each into its folder, and show on the console how they go on. Those in virtual time run side by side, since
-    it is the same for them whatever else the host does; the others by themselves. If one fails the others end first."""
+    it is the same for them whatever else the host does; the others by themselves. If one fails the others go on; why, by folder.
+    Raises when it is to stop."""
     side_by_side = [each for each in plans if each[0].lab.clock == "virtual"]
+    alone = [each for each in plans if each[0].lab.clock == "host"]
     needed = max((measurement.parse_size(made.memory) for made, _ in side_by_side), default=1)
     workers = max(1, min(len(os.sched_getaffinity(0)), len(side_by_side), environment.available_bytes() // needed))
     with concurrent.futures.ThreadPoolExecutor(workers) as pool:
-        begun = []
-        for made, output in side_by_side:
-            name = f"{made.run.measurement.name}, {made.kernel.name}" if workers > 1 else ""
-            begun.append(pool.submit(_shown, made, output, console, stop, name))
-    for each in begun:
-        each.result()
-    for made, output in plans:
-        if made.lab.clock != "virtual":
-            _shown(made, output, console, stop)
+        begun = {output: pool.submit(_shown, made, output, qemu.VIRTUAL, console, stop) for made, output in side_by_side}
+    failures = {output: each.result() for output, each in begun.items()}
+    if alone and not stop:
+        accelerator = qemu.accelerator("host", alone[0][0].kernel.image)
+        failures |= {output: _shown(made, output, accelerator, console, stop) for made, output in alone}
+    if stop:
+        raise stop.failure()
+    return {output: failure for output, failure in failures.items() if failure}
 
 
-def _shown(guest: GuestPlan, output: Path, console: Console, stop: signals.Stop, name: str = "") -> None:
+def _shown(
+    guest: GuestPlan, output: Path, accelerator: qemu.Accelerator, console: Console, stop: signals.Stop
+) -> Failure | None:
+    """Why it failed, None if it did not."""
+
     def say(text: str) -> None:
         console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     if stop:
-        raise stop.failure()
-    say(f"{guest.kernel.name}: {guest.run.measurement.title}")
+        return stop.failure()
+    name = f"{guest.run.measurement.name}, {guest.kernel.name}"
+    say(f"{name}: {plan.told(guest)}")
+    failure = None
     try:
         with Shown(console, name) as progress:
-            execute(guest, output, progress, stop)
-    finally:
-        if output.exists():
-            say(f"results: {shlex.quote(str(output))}")
+            execute(guest, output, accelerator, progress, stop)
+    except Failure as error:
+        failure = error
+    except OSError as error:
+        failure = Failure(Exit.FAILED, f"{error.filename or output}: {error.strerror or error}")
+    if failure and not stop:
+        say(f"{name}: {failure}")
+    if output.exists():
+        say(f"results: {shlex.quote(str(output))}")
+    return failure
 
 
 @contextlib.contextmanager
-def prepared(guest: GuestPlan, shell: bool = False) -> Iterator[qemu.Machine]:
+def prepared(guest: GuestPlan, accelerator: qemu.Accelerator, shell: bool = False) -> Iterator[qemu.Machine]:
     """The machine of a plan; its files are gone at the end."""
     with tempfile.TemporaryDirectory(prefix="durabench-lab-") as name:
         folder = Path(name)
@@ -103,7 +111,6 @@ def prepared(guest: GuestPlan, shell: bool = False) -> Iterator[qemu.Machine]:
         for device, node in zip(guest.lab.device, guest.nodes, strict=True):
             if device.model == "virtio" or device.model == "scsi" or device.model == "nvme":
                 disks.append(qemu.Disk(_sparse(folder / node, measurement.parse_size(device.size)), device.model, device.settings))
-        accelerator = qemu.accelerator(guest.lab.clock, guest.kernel.image)
         yield qemu.Machine(guest.kernel.image, folder / "initrd", disks, accelerator, guest.memory, guest.lab.cpus)
 
 
@@ -289,7 +296,3 @@ def _text(path: Path) -> str | None:
 def _guest(guest: GuestPlan, machine: qemu.Machine) -> Guest:
     devices = [plan.device_text(device, node) for device, node in zip(guest.lab.device, guest.nodes, strict=True)]
     return Guest(guest.lab.clock, machine.accelerator.name, qemu.version(), devices, {})
-
-
-def _save(run: Run, output: Path) -> None:
-    formats.write_json(output / "run.json", run)

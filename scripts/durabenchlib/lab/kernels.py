@@ -8,11 +8,13 @@ package against the archive's signature.
 from __future__ import annotations
 
 import functools
+import math
 import os
 import re
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +30,8 @@ SECURITY_SUITES = ("bookworm-security", "trixie-security")
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 
 FLAVOUR = "cloud-amd64"
+# How long lists of packages serve.
+DAY_S = 86400.0
 
 _SERIES = re.compile(r"\d+\.\d+")
 _IMAGE = re.compile(rf"linux-image-[0-9].*-{FLAVOUR}")
@@ -114,13 +118,24 @@ def fetched() -> list[Kernel]:
     return _ordered(found)
 
 
-def fetch(series: Sequence[str]) -> list[Kernel]:
-    """Get the newest stock kernel of each series, unless it is there."""
+def fetch(series: Sequence[str], refresh: bool = False) -> list[Kernel]:
+    """Get the newest stock kernel of each series, unless it is there. The lists of packages are fetched if they are a day old or
+    don't have it, or to `refresh` them."""
     for each in series:
         if not _SERIES.fullmatch(each):
             raise Failure(Exit.USAGE, f"{each} is no series of kernels, such as 6.12")
     archive = Archive(cache() / "apt")
+    if not refresh and archive.age_s() < DAY_S:
+        try:
+            return _fetch(archive, series)
+        except Failure:
+            # What the archive has has changed since.
+            pass
     archive.update()
+    return _fetch(archive, series)
+
+
+def _fetch(archive: Archive, series: Sequence[str]) -> list[Kernel]:
     packages = archive.images()
     chosen = {each: choose(packages, each) for each in series}
     return [_install(archive, chosen[each]) for each in series]
@@ -174,6 +189,7 @@ class Archive:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._fetched = folder / "fetched"
         self._options = [
             "-qq",
             *("-o", "APT::Sandbox::User="),
@@ -185,6 +201,13 @@ class Archive:
             *("-o", f"Dir::State::status={folder}/state/status"),
             *("-o", f"Dir::Cache={folder}/cache"),
         ]
+
+    def age_s(self) -> float:
+        """Seconds since the lists were fetched; infinite if they never were."""
+        try:
+            return time.time() - self._fetched.stat().st_mtime
+        except FileNotFoundError:
+            return math.inf
 
     def update(self) -> None:
         """Fetch the lists of packages."""
@@ -201,6 +224,7 @@ class Archive:
         (self._folder / "state/status").touch()
         formats.write_text(self._folder / "sources.list", sources)
         _run(["apt-get", *self._options, "update"])
+        self._fetched.touch()
 
     def images(self) -> list[Package]:
         """The image packages there are, of the flavour."""

@@ -8,13 +8,14 @@ Job files and command lines are rendered here in full, as for a run on this host
 from __future__ import annotations
 
 import dataclasses
+import math
 import shlex
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .. import environment, formats, layout, measurement, runner
+from .. import environment, formats, layout, measurement, runner, signals
 from ..errors import Exit, Failure
 from ..formats import Case, Environment, Lab, LabDevice, Measurement, Repetition, Target, TargetKind
 from . import qemu
@@ -47,13 +48,12 @@ OPTIONAL = ["crc32c_generic", "null_blk", "dm_mod", "dm_zero"]
 
 @dataclass(frozen=True)
 class Request:
-    """What a person asks for of one kernel; `devices`, `clock` and `memory` in place of those of the measurement's [lab]."""
+    """What is asked for of one kernel: `strategies` has those of each case, `devices`, `clock` and `memory` stand in place of those of
+    the measurement's [lab]."""
 
     measurement: str
     kernel: Kernel
-
-    cases: Sequence[str] = ()
-    strategies: Sequence[str] = ()
+    strategies: Mapping[str, Sequence[str]]
     repeat: int = 1
     settings: dict[str, str] = field(default_factory=dict)
     time_limit_s: float | None = None
@@ -86,34 +86,82 @@ class GuestPlan:
         return list(dict.fromkeys([*ALWAYS, *models, *MODULES[self.kind]]))
 
 
+def chosen(found: Measurement, cases: Sequence[str], strategies: Sequence[str]) -> dict[str, list[str]]:
+    """The cases of these names, each with the strategies to run it with. Where none are named, the cases are those of the first
+    comparison of its [lab], and the strategies those of the first that has the case, else those that stand for before and after."""
+    lab = _lab(found)
+    picked = measurement.choose_cases(found, cases) if cases else measurement.compared_cases(found, lab.comparisons[0])
+    return {case.name: measurement.choose_strategies(found, case, strategies or _compared(found, lab, case)) for case in picked}
+
+
+def _compared(found: Measurement, lab: Lab, case: Case) -> list[str]:
+    """The strategies of the first comparison that has the case."""
+    comparison = next((each for each in lab.comparisons if case in measurement.compared_cases(found, each)), None)
+    return [strategy for _, strategy in measurement.sides(comparison)] if comparison else []
+
+
+def needed(found: Measurement) -> dict[str, dict[str, list[str]]]:
+    """What the comparisons of a measurement's [lab] need: by kernel, the strategies of each case."""
+    kernels: dict[str, dict[str, list[str]]] = {}
+    for comparison in _lab(found).comparisons:
+        for kernel, strategy in measurement.sides(comparison):
+            for case in measurement.compared_cases(found, comparison):
+                strategies = kernels.setdefault(kernel, {}).setdefault(case.name, [])
+                strategies += [strategy] if strategy not in strategies else []
+    return kernels
+
+
+def first_kernels(found: Measurement) -> list[str]:
+    """The kernels of the first comparison of a measurement's [lab]."""
+    return list(dict.fromkeys(kernel for kernel, _ in measurement.sides(_lab(found).comparisons[0])))
+
+
+def _lab(found: Measurement) -> Lab:
+    if found.lab is None:
+        raise Failure(Exit.USAGE, f"{found.name} has no [lab] in its measurement.toml, so the lab has no devices for it")
+    return found.lab
+
+
+def all_of(requests: Iterable[Request], stop: signals.Stop) -> list[GuestPlan]:
+    """Plan several runs. Raises when it is to stop."""
+    plans = []
+    for request in requests:
+        try:
+            plans.append(make(request))
+        except Failure:
+            # Ctrl-C ends what a job is checked with too, which then seems to refuse it.
+            if not stop:
+                raise
+        if stop:
+            raise stop.failure()
+    return plans
+
+
 def make(request: Request) -> GuestPlan:
     """Read and check everything, and plan the run: what would fail in the guest is refused here. Writes nothing."""
     found, folder = measurement.find(request.measurement)
-    if found.lab is None:
-        raise Failure(Exit.USAGE, f"{found.name} has no [lab] in its measurement.toml, so the lab has no devices for it")
-    clock = request.clock or found.lab.clock
+    own = _lab(found)
+    clock = request.clock or own.clock
     lab = dataclasses.replace(
-        found.lab,
-        device=list(request.devices) or found.lab.device,
+        own,
+        device=list(request.devices) or own.device,
         clock=clock,
         # Which of several CPUs is carried out next is the host's choice.
-        cpus=1 if clock == "virtual" else found.lab.cpus,
+        cpus=1 if clock == "virtual" else own.cpus,
     )
     measurement.check_lab(found, lab, "--device and --clock")
-    cases = measurement.choose_cases(found, request.cases or lab.cases)
+    cases = [case for case in found.case if case.name in request.strategies]
     kind = _common_kind(found, cases)
     memory = request.memory or lab.memory
     sizes = [measurement.parse_size(device.size) for device in lab.device]
     nodes = _nodes(lab)
     paths = [MOUNT] if kind == "directory" else [DM] if kind == "dm" else [f"/dev/{node}" for node in nodes]
-    needed = max(case.devices for case in cases)
-    if needed > len(paths):
-        raise Failure(Exit.USAGE, f"{found.name} needs {needed} targets, and its [lab] has {len(paths)}")
-    own = runner.Request(
+    count = max(case.devices for case in cases)
+    if count > len(paths):
+        raise Failure(Exit.USAGE, f"{found.name} needs {count} targets, and its [lab] has {len(paths)}")
+    asked = runner.Request(
         measurement=request.measurement,
-        targets=paths[:needed],
-        strategies=request.strategies or lab.strategies,
-        cases=request.cases,
+        targets=paths[:count],
         repeat=request.repeat,
         label=request.kernel.name,
         settings=request.settings,
@@ -122,13 +170,13 @@ def make(request: Request) -> GuestPlan:
         notes=[_clock_note(lab)],
     )
     made = runner.Plan(
-        request=own,
+        request=asked,
         measurement=found,
         folder=folder,
         output=RESULTS,
         targets=[
             Target(kind=kind, path=path, resolved=path, device=path if kind != "directory" else f"/dev/{nodes[0]}")
-            for path in own.targets
+            for path in asked.targets
         ],
         environment=_environment(request.kernel, lab, memory),
         cases=cases,
@@ -137,16 +185,19 @@ def make(request: Request) -> GuestPlan:
             request.settings,
             shortened=lab.variables,
             memory_bytes=measurement.parse_size(memory),
-            target_bytes=min(sizes[: max(needed, 1)]),
+            target_bytes=min(sizes[:count]),
         ),
-        repetitions=runner.interleave(found, cases, own),
+        repetitions=runner.interleave({case.name: request.strategies[case.name] for case in cases}, request.repeat),
         loads={},
-        notes=[*own.notes],
+        notes=[*asked.notes],
         warnings=[],
+        own_values=lab.set,
     )
     for repetition in made.repetitions:
         job = runner.render(made, repetition, paths, runner.planned_files(made, repetition.case))
-        made.loads.setdefault(repetition.case, measurement.load_of(job))
+        # With some strategies a case may run longer: the longest is what is reckoned with.
+        loads = [measurement.load_of(job), *filter(None, [made.loads.get(repetition.case)])]
+        made.loads[repetition.case] = max(loads, key=lambda load: math.inf if load.runtime_s is None else load.runtime_s)
         if repetition.round == 1:
             _parse(made, repetition, paths)
     guest = GuestPlan(made, lab, request.kernel, kind, memory, {})
@@ -185,6 +236,16 @@ def write(guest: GuestPlan, root: Path, shell: bool = False) -> None:
     if made.measurement.drop_caches:
         (plan / "drop-caches").touch()
     formats.write_text(plan / "plan", "".join(f"{line}\n" for line in _lines(guest, shell)))
+
+
+def told(guest: GuestPlan) -> str:
+    """What a guest is going to do, for people."""
+    strategies: dict[str, list[str]] = {}
+    for repetition in guest.run.repetitions:
+        if repetition.round == 1:
+            strategies.setdefault(repetition.case, []).append(repetition.strategy)
+    done = "; ".join(f"{case} by {', '.join(names)}" for case, names in strategies.items())
+    return f"{done}, {'in virtual time' if guest.lab.clock == 'virtual' else 'by the clock of this host'}"
 
 
 def device_text(device: LabDevice, node: str) -> str:
@@ -256,7 +317,7 @@ def _table(guest: GuestPlan, case: Case) -> str:
     words = guest.lab.tables.get(case.name)
     if words is None:
         raise Failure(Exit.USAGE, f"{guest.run.measurement.name}: [lab] has no table for case {case.name}")
-    return _in_guest(guest, f"lab: {case.name}", words, {**guest.run.values, **case.set})
+    return _in_guest(guest, f"lab: {case.name}", words, runner.case_values(guest.run, case, [DM]))
 
 
 def _in_guest(guest: GuestPlan, what: str, words: Sequence[str], values: Mapping[str, str]) -> str:

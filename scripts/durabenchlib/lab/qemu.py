@@ -194,7 +194,7 @@ def _how_it_ended(console: Console, hangs: bool, status: int, said: str) -> str:
 
 
 def accelerator(clock: Clock, image: Path) -> Accelerator:
-    """The accelerator for a clock; KVM only if a guest really runs with it, which booting a kernel shows."""
+    """The accelerator for a clock; KVM only if a guest really runs with it, which booting a kernel shows. That may take a while."""
     if clock == "virtual":
         return VIRTUAL
     return TCG if kvm_error(image) else KVM

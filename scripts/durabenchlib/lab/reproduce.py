@@ -6,17 +6,23 @@ from __future__ import annotations
 
 import argparse
 import signal
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.table import Table
 
-from .. import compare, formats, layout, measurement, report, results, signals
+from .. import compare, formats, layout, measurement, report, results, signals, tables
 from ..errors import Exit, Failure
-from ..formats import Comparison
+from ..formats import Comparison, LabComparison, Measurement, MeasurementComparison
 from ..results import Run
 from . import guest, kernels, plan
+from .kernels import Kernel
+
+# A guest's run, or why there is none; by the measurement's name and by the kernel as its [lab] names it.
+Runs = Mapping[tuple[str, str], Run | Failure]
 
 
 def add_parser(subparsers: Any) -> None:
@@ -24,8 +30,8 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "reproduce",
         help="all published measurements, before and after, in guests",
-        description="Run all measurements on the kernels and devices of their [lab], fetching what kernels are missing, and compare. "
-        "Writes report.html and comparison.json.",
+        description="Make all comparisons of the measurements' [lab], fetching what kernels are missing. Writes report.html and "
+        "comparison.json. If a guest fails, the others' results are reported, and what is missing; the exit status is that failure's.",
     )
     parser.add_argument("measurement", metavar="MEASUREMENT", nargs="*", help="default: all")
     parser.add_argument("-o", "--output", metavar="DIR", type=Path, help="a new or empty folder (default: build/reproduce, replaced)")
@@ -36,37 +42,98 @@ def run(args: argparse.Namespace) -> int:
     """Carry out `durabench lab reproduce`."""
     console = Console(stderr=True)
     names = args.measurement or [name for name in measurement.names() if measurement.find(name)[0].lab]
-    output = layout.output(args.output, "reproduce")
-    chosen = {name: _kernels(name) for name in names}
-    plans = {name: [plan.make(plan.Request(name, kernel)) for kernel in found] for name, found in chosen.items()}
+    found = [measurement.find(name)[0] for name in dict.fromkeys(names)]
     signals.die_with_parent(signal.SIGTERM)
     with signals.caught() as stop:
-        guest.shown([(one, output / name / one.kernel.name) for name, each in plans.items() for one in each], console, stop)
-    runs: list[Run] = []
-    comparison = Comparison([])
-    for name, each in plans.items():
-        done = [results.load_run(output / name / one.kernel.name) for one in each]
-        runs += done
-        comparison.measurements += _compared(done).measurements
+        # By measurement and kernel, the strategies of each case.
+        needed = {(each.name, series): cases for each in found for series, cases in plan.needed(each).items()}
+        there = _kernels([series for _, series in needed])
+        requests = [plan.Request(name, there[series], cases) for (name, series), cases in needed.items()]
+        made = plan.all_of(requests, stop)
+        output = layout.output(args.output, "reproduce")
+        plans = [(each, output / each.run.measurement.name / each.kernel.name) for each in made]
+        failures = guest.shown(plans, console, stop)
+    runs = {key: _loaded(path, failures.get(path)) for key, (_, path) in zip(needed, plans, strict=True)}
+    comparison = compared(found, runs)
     formats.write_json(output / "comparison.json", comparison)
-    report.write_html(output / "report.html", runs, comparison)
-    compare.print_text(comparison, Console())
-    console.print(f"report: {output / 'report.html'}", markup=False, highlight=False, soft_wrap=True)
+    if comparison.measurements:
+        report.write_html(output / "report.html", [each for each in runs.values() if isinstance(each, Run)], comparison)
+        # Wide enough for the table, where no terminal limits it.
+        _print(comparison, Console() if sys.stdout.isatty() else Console(width=120))
+        console.print(f"report: {output / 'report.html'}", markup=False, highlight=False, soft_wrap=True)
+    for text in comparison.missing:
+        console.print(f"missing: {text}", markup=False, highlight=False, soft_wrap=True)
+    for failure in failures.values():
+        raise failure
     return Exit.OK
 
 
-def _kernels(name: str) -> list[kernels.Kernel]:
-    """The kernels of a measurement's [lab], fetched if they are not there."""
-    found, _ = measurement.find(name)
-    if found.lab is None:
-        raise Failure(Exit.USAGE, f"{name} has no [lab] in its measurement.toml, so there is nothing to reproduce it with")
+def _kernels(names: Sequence[str]) -> dict[str, Kernel]:
+    """The kernels of these series, fetched if they are not there."""
     have = {kernels.series_of(kernel.version) for kernel in kernels.fetched()}
-    missing = [series for series in found.lab.kernels if series not in have]
+    missing = [series for series in dict.fromkeys(names) if series not in have]
     if missing:
         kernels.fetch(missing)
-    return [kernels.find(series) for series in found.lab.kernels]
+    return {series: kernels.find(series) for series in names}
 
 
-def _compared(runs: Sequence[Run]) -> Comparison:
-    """Two kernels by the strategies that leave it to the kernel, one by those that stand for before and after."""
-    return compare.compare_runs(runs[0], runs[-1])
+def _loaded(path: Path, failure: Failure | None) -> Run | Failure:
+    try:
+        return results.load_run(path)
+    except Failure as unusable:
+        return failure or unusable
+
+
+def compared(found: Sequence[Measurement], runs: Runs) -> Comparison:
+    """All comparisons of the measurements' [lab], as far as the runs go, and what is missing of them."""
+    made = Comparison([])
+    for each in found:
+        for comparison in each.lab.comparisons if each.lab else []:
+            measurements, missing = _one(each, comparison, runs)
+            made.measurements += measurements
+            made.missing += missing
+    return made
+
+
+def _one(found: Measurement, comparison: LabComparison, runs: Runs) -> tuple[list[MeasurementComparison], list[str]]:
+    (before_kernel, before_strategy), (after_kernel, after_strategy) = measurement.sides(comparison)
+    before, after = runs[found.name, before_kernel], runs[found.name, after_kernel]
+    name = f"{found.name}, {comparison.before} against {comparison.after}"
+    for side in (before, after):
+        if isinstance(side, Failure):
+            return [], [f"{name}: {side}"]
+    assert isinstance(before, Run) and isinstance(after, Run)
+    cases = [case.name for case in measurement.compared_cases(found, comparison)]
+    try:
+        made = compare.compare_runs(before.only(cases), after.only(cases), before_strategy, after_strategy).measurements
+    except Failure as failure:
+        return [], [f"{name}: {failure}"]
+    for each in made:
+        each.before = f"{before.manifest.environment.kernel}:{before_strategy}"
+        each.after = f"{after.manifest.environment.kernel}:{after_strategy}"
+    have = {case.name for each in made for case in each.cases}
+    reason = before.manifest.reason or after.manifest.reason or "it was not measured on both sides"
+    return made, [f"{name}: {case}: {reason}" for case in cases if case not in have]
+
+
+def _print(comparison: Comparison, console: Console) -> None:
+    """The cells of all comparisons, beside those that were published."""
+    for title, rows in _tables(comparison):
+        table = Table(title=title, title_justify="left", title_style="bold", box=None, padding=(0, 1, 0, 0))
+        for head in ("case", "metric", "before", "after", "ratio", "published", "", "ratio", "ours/theirs"):
+            table.add_column(head, justify="left" if head in ("case", "metric") else "right", no_wrap=True)
+        for row in rows:
+            table.add_row(*row)
+        console.print(table)
+        console.print()
+
+
+def _tables(comparison: Comparison) -> Iterator[tuple[str, list[list[str]]]]:
+    """A title and rows for each comparison."""
+    for each in comparison.measurements:
+        rows = []
+        for case in each.cases:
+            for metric, row in zip(case.metrics, tables.metric_rows(case), strict=True):
+                over = tables.ratio(metric.published.ratio_of_ratios) if metric.published else ""
+                rows.append([case.name, row.name, row.before, row.after, row.ratio, *row.published, over])
+        yield f"{each.name}: {each.before} -> {each.after}", rows
