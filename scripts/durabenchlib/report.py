@@ -223,8 +223,15 @@ def _repeat(run: Run) -> str:
     manifest = run.manifest
     words = ["durabench", "run", manifest.measurement]
     targets = [each.path for each in (manifest.target, manifest.target2) if each is not None]
+    where = {"--target": targets}
     settings = [f"{name}={text}" for name, text in manifest.variables.items() if name in run.measurement.variables]
-    options = {"--target": targets, "--case": manifest.cases, "--strategy": manifest.strategies, "--set": settings}
+    if manifest.environment.lab and run.measurement.lab:
+        words = ["durabench", "lab", "run", manifest.measurement]
+        where = {"--kernel": [manifest.environment.kernel]}
+        # A setting stands above those of a single case: only what differs from all of them is one.
+        given = {**run.measurement.variables, **run.measurement.lab.variables}
+        settings = [text for text in settings if given[text.partition("=")[0]] != text.partition("=")[2]]
+    options = {**where, "--case": manifest.cases, "--strategy": manifest.strategies, "--set": settings}
     for option, values in options.items():
         words += itertools.chain.from_iterable((option, value) for value in values)
     return shlex.join([*words, "--repeat", str(manifest.repeat)])

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from durabenchlib import cli, formats, layout
-from durabenchlib.lab import guest
+from durabenchlib.lab import guest, qemu
 
 FIO = Path(__file__).resolve().parent.parent / "scripts/data/fio-3.33-fdatasync.json"
 
@@ -71,6 +71,15 @@ def test_later_kernels_are_compared_with_the_first(small: str, tmp_path: Path) -
     assert kernels == [["9.8.1-a", "9.9.2-a"], ["9.8.1-a", "9.9.1-a"]]
 
 
+def test_kvm_is_tried_once(small: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[Path] = []
+    monkeypatch.setattr(qemu, "kvm_error", lambda image: tried.append(image) or "not here")
+    arguments = ["--kernel", "9.8", "--kernel", "9.9", "--strategy", "dsync", "--clock", "host"]
+    assert cli.main(["lab", "run", small, *arguments, "-o", str(tmp_path / "out")]) == 0
+    assert len(tried) == 1
+    assert [formats.read_run(tmp_path / "out" / name).environment.lab.accelerator for name in ("9.8.1-a", "9.9.2-a")] == ["TCG", "TCG"]
+
+
 def test_reproduce(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "out"
     assert cli.main(["lab", "reproduce", "-o", str(output)]) == 0
@@ -84,7 +93,10 @@ def test_reproduce(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     # Nothing of other cases than those it is about.
     assert [[case.name for case in each.cases] for each in comparison.measurements] == [["seq"], ["seq"], ["list"]]
     assert not any("is not compared" in warning for each in comparison.measurements for warning in each.warnings)
-    assert "9.8.1-a:fua" in (output / "report.html").read_text()
+    page = (output / "report.html").read_text()
+    assert "9.8.1-a:fua" in page
+    again = "durabench lab run small --kernel 9.8.1-a --case seq --case list --strategy dsync --strategy fua --set SPAN=16m --repeat 1"
+    assert again in page
     said = capsys.readouterr()
     assert "small: 9.8.1-a:dsync -> 9.9.2-a:dsync" in said.out
     assert "small, 9.8.1-a: seq by dsync; list by fua, in virtual time" in said.err
@@ -112,7 +124,7 @@ def test_a_case_that_a_guest_did_not_come_to_is_missing(tmp_path: Path, fake_qem
     comparison = formats.read_comparison(output / "comparison.json")
     assert [(each.before, each.after) for each in comparison.measurements][-1] == ("9.8.1-a:dsync", "9.9.2-a:dsync")
     (missing,) = comparison.missing
-    assert missing.startswith("small, 9.8:fua against 9.9:dsync: ")
+    assert missing.startswith("small, 9.8:fua against 9.9:dsync: 9.8.1-a: the guest left out a part of its plan")
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,7 @@ def _one(found: Measurement, comparison: LabComparison, runs: Runs) -> tuple[lis
     try:
         made = compare.compare_runs(before.only(cases), after.only(cases), before_strategy, after_strategy).measurements
     except Failure as failure:
-        return [], [f"{name}: {failure}"]
+        return [], [f"{name}: {before.manifest.reason or after.manifest.reason or failure}"]
     for each in made:
         each.before = f"{before.manifest.environment.kernel}:{before_strategy}"
         each.after = f"{after.manifest.environment.kernel}:{after_strategy}"
@@ -119,7 +119,8 @@ def _one(found: Measurement, comparison: LabComparison, runs: Runs) -> tuple[lis
 def _print(comparison: Comparison, console: Console) -> None:
     """The cells of all comparisons, beside those that were published."""
     for title, rows in _tables(comparison):
-        table = Table(title=title, title_justify="left", title_style="bold", box=None, padding=(0, 1, 0, 0))
+        console.print(title, style="bold", soft_wrap=True, highlight=False)
+        table = Table(box=None, padding=(0, 1, 0, 0))
         for head in ("case", "metric", "before", "after", "ratio", "published", "", "ratio", "ours/theirs"):
             table.add_column(head, justify="left" if head in ("case", "metric") else "right", no_wrap=True)
         for row in rows:
