@@ -119,6 +119,7 @@ def plan(request: Request, stop: signals.Stop) -> Plan:
     output = request.output or _default_output(found, request)
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise Failure(Exit.USAGE, f"{output} is there already and not empty; a run is never written over")
+    strategies = {case.name: measurement.choose_strategies(found, case, request.strategies) for case in cases}
     made = Plan(
         request=request,
         measurement=found,
@@ -128,19 +129,14 @@ def plan(request: Request, stop: signals.Stop) -> Plan:
         environment=about,
         cases=cases,
         values=values,
-        repetitions=interleave({case.name: measurement.choose_strategies(found, case, request.strategies) for case in cases}, request.repeat),
+        repetitions=interleave(strategies, request.repeat),
         loads={},
         notes=[*request.notes],
         warnings=left_out,
     )
     paths = [target.resolved for target in chosen]
-    try:
+    with stop.heeded():
         _check_jobs(made, paths, stop)
-    except Failure:
-        # Ctrl-C ends what a job is checked with too, which then seems to refuse it.
-        if stop:
-            raise stop.failure() from None
-        raise
     footprint = max(load.footprint_bytes for load in made.loads.values())
     for target, confirmed in zip(chosen, targets.confirmed(chosen, request.destroy), strict=True):
         made.warnings.append(targets.guard(target, confirmed, footprint))
@@ -161,8 +157,6 @@ def _check_jobs(made: Plan, paths: Sequence[str], stop: signals.Stop) -> None:
         made.loads.setdefault(repetition.case, measurement.load_of(job))
         if repetition.round == 1:
             parse(made, repetition, job)
-    if stop:
-        raise stop.failure()
 
 
 def execute(made: Plan, progress: Progress, stop: signals.Stop) -> Run:

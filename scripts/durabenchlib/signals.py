@@ -37,6 +37,18 @@ class Stop:
         by = signal.Signals(self.signal or signal.SIGTERM)
         return Failure(Exit[by.name], f"stopped by {by.name}")
 
+    @contextlib.contextmanager
+    def heeded(self) -> Iterator[None]:
+        """Raises at its end if it is to stop, also in place of a failure: Ctrl-C ends the programs that are run meanwhile too, which
+        then seem to refuse what they were given."""
+        try:
+            yield
+        except Failure:
+            if not self:
+                raise
+        if self:
+            raise self.failure()
+
 
 @contextlib.contextmanager
 def caught() -> Iterator[Stop]:

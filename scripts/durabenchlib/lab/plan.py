@@ -126,14 +126,8 @@ def all_of(requests: Iterable[Request], stop: signals.Stop) -> list[GuestPlan]:
     """Plan several runs. Raises when it is to stop."""
     plans = []
     for request in requests:
-        try:
+        with stop.heeded():
             plans.append(make(request))
-        except Failure:
-            # Ctrl-C ends what a job is checked with too, which then seems to refuse it.
-            if not stop:
-                raise
-        if stop:
-            raise stop.failure()
     return plans
 
 

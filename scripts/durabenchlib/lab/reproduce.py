@@ -47,7 +47,8 @@ def run(args: argparse.Namespace) -> int:
     with signals.caught() as stop:
         # By measurement and kernel, the strategies of each case.
         needed = {(each.name, series): cases for each in found for series, cases in plan.needed(each).items()}
-        there = _kernels([series for _, series in needed])
+        with stop.heeded():
+            there = _kernels([series for _, series in needed])
         requests = [plan.Request(name, there[series], cases) for (name, series), cases in needed.items()]
         made = plan.all_of(requests, stop)
         output = layout.output(args.output, "reproduce")
