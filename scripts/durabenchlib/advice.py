@@ -5,27 +5,65 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
-from . import foreign, results, strategies
+from . import foreign, formats, results, strategies
 from .results import Pair, Repetition, Run
+
+
+def _queue(run: Run) -> formats.Target:
+    """The target, without what a dm device does not queue by, which some kernels show all the same."""
+    target = run.manifest.target
+    return replace(target, scheduler=None, nr_requests=None) if target.kind == "dm" else target
+
 
 # What must be alike for a difference to be of one cause.
 _COMPARED = (
     ("kernel", lambda run: run.manifest.environment.kernel),
     ("fio", lambda run: run.manifest.environment.fio),
+    ("kernel's command line", lambda run: run.manifest.environment.cmdline),
     ("CPUs", lambda run: run.manifest.environment.cpus),
+    ("CPU", lambda run: run.manifest.environment.cpu_model),
     ("memory", lambda run: f"{run.manifest.environment.memory_bytes / 2**30:.1f} GiB"),
     ("virtualization", lambda run: run.manifest.environment.virtualization),
+    ("clock", lambda run: run.manifest.environment.lab and run.manifest.environment.lab.clock),
+    ("accelerator", lambda run: run.manifest.environment.lab and run.manifest.environment.lab.accelerator),
+    ("QEMU", lambda run: run.manifest.environment.lab and run.manifest.environment.lab.qemu),
+    ("devices of the lab", lambda run: run.manifest.environment.lab and "; ".join(run.manifest.environment.lab.devices)),
     ("kind of target", lambda run: run.manifest.target.kind),
     ("device", lambda run: " ".join(filter(None, (run.manifest.target.model, run.manifest.target.serial)))),
-    ("scheduler", lambda run: run.manifest.target.scheduler),
+    ("scheduler", lambda run: _queue(run).scheduler),
     ("write cache", lambda run: run.manifest.target.write_cache),
     ("FUA", lambda run: run.manifest.target.fua),
     ("writeback throttling", lambda run: run.manifest.target.wbt_lat_usec),
+    ("requests in flight", lambda run: _queue(run).nr_requests),
+    ("block size", lambda run: run.manifest.target.logical_block_size),
     ("file system", lambda run: run.manifest.target.filesystem),
     ("mount options", lambda run: run.manifest.target.mount_options),
     ("variables", lambda run: run.manifest.variables),
 )
+
+# What two runs are made to be compared for.
+_EXPECTED = {"kernel"}
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What is not alike of two runs, as text; `expected` if runs are compared for that."""
+
+    name: str
+    before: str
+    after: str
+    expected: bool
+
+
+def differences(before: Run, after: Run) -> list[Difference]:
+    """All that was recorded of two runs, should be alike for a difference to be of one cause, and is not."""
+    return [
+        Difference(name, _shown(read(before)), _shown(read(after)), name in _EXPECTED)
+        for name, read in _COMPARED
+        if read(before) != read(after)
+    ]
 
 
 def warnings(before: Run, after: Run, pairs: Sequence[Pair]) -> list[str]:
@@ -36,7 +74,7 @@ def warnings(before: Run, after: Run, pairs: Sequence[Pair]) -> list[str]:
         found += _incomplete(run)
         found += _not_compared(run, pairs)
     if len(runs) == 2:
-        found += _differences(before, after)
+        found += of_differences(differences(before, after))
     found += _durability(pairs)
     found += _flushes(runs, pairs)
     found += _repetitions(pairs)
@@ -79,18 +117,15 @@ def _not_compared(run: Run, pairs: Sequence[Pair]) -> Iterator[str]:
             yield f"{name} of {run.path.name} is not compared: it was measured with {', '.join(ways)} only."
 
 
-def _differences(before: Run, after: Run) -> Iterator[str]:
-    found = [(name, read(before), read(after)) for name, read in _COMPARED if read(before) != read(after)]
-    if not found:
-        return
-    listed = "; ".join(f"{name} ({_shown(old)} before, {_shown(new)} after)" for name, old, new in found)
+def of_differences(found: Sequence[Difference]) -> list[str]:
+    """The warning of what is not alike of two runs, if anything."""
+    listed = "; ".join(f"{each.name} ({each.before} before, {each.after} after)" for each in found)
     if len(found) == 1:
-        yield f"Between the runs differs: {listed}. All else that was recorded is equal."
-    else:
-        yield (
-            f"Between the runs differ: {listed}. The ratios are the sum of all of that; to see what one of it does, "
-            "keep the rest equal."
-        )
+        return [f"Between the runs differs: {listed}. All else that was recorded is equal."]
+    return [
+        f"Between the runs differ: {listed}. The ratios are the sum of all of that; to see what one of it does, "
+        "keep the rest equal."
+    ][: len(found)]
 
 
 def _shown(value: object) -> str:

@@ -6,7 +6,9 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import os
 import shlex
+import urllib.parse
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +18,7 @@ import jinja2
 import markupsafe
 from rich.console import Console
 
-from . import __version__, compare, figures, formats, gnuplot, results, strategies, tables
+from . import __version__, advice, compare, figures, formats, gnuplot, results, strategies, tables
 from .errors import Exit, Failure
 from .figures import Context, Figure, Subject
 from .formats import CaseComparison, Comparison, MeasurementComparison
@@ -36,32 +38,48 @@ class Recipe:
 
 @dataclass(frozen=True)
 class CaseView:
-    """A case as the page shows it; `drawn` are the figures, each with its SVG."""
+    """A case as the page shows it; `verdict` is that of its first metric, `drawn` are the figures, each with its SVG."""
 
     anchor: str
     comparison: CaseComparison
     title: str
     head: tuple[str, str]
     verdict: str
-    metrics: list[tuple[tables.Row, str]]
+    sentence: str
+    metrics: list[tables.Row]
     mechanism: list[tables.Row]
+    reasons: dict[str, str]
     drawn: list[tuple[Figure, str]]
     recipes: list[Recipe]
 
 
 @dataclass(frozen=True)
 class MeasurementView:
-    """A measurement as the page shows it."""
+    """A measurement as the page shows it. `name` tells of which run or runs; `environment` has for each part of it rows of name, before and after; `differences`
+    are those of two runs, and `warnings` all others."""
 
     anchor: str
+    name: str
     comparison: MeasurementComparison
     definition: formats.Measurement
     published: formats.Published | None
     cases: list[CaseView]
-    environment: list[tuple[str, str, str]]
+    environment: dict[str, list[tuple[str, str, str]]]
     one_run: bool
+    differences: list[advice.Difference]
+    warnings: list[str]
     repeat: list[str]
-    footnotes: list[str]
+
+
+@dataclass(frozen=True)
+class RunView:
+    """A run as the page names it; `link` is its manifest, from where the page is."""
+
+    name: str
+    created: str
+    status: str
+    repetitions: int
+    link: str
 
 
 def compare_all(runs: Sequence[Run]) -> Comparison:
@@ -108,12 +126,12 @@ def write_html(path: Path, runs: Sequence[Run], comparison: Comparison) -> None:
         views=views,
         cover=tables.cover(comparison),
         missing=comparison.missing,
-        verdicts=[(view, case) for view in views for case in view.cases],
+        symbols=tables.SYMBOLS,
         data=_embedded(comparison),
+        not_durable=strategies.NOT_DURABLE_NOTE,
         version=__version__,
         number=tables.number,
-        strategy_label=strategies.label,
-        runs=[(run.manifest.label, run.path.name, run.manifest.created) for run in runs],
+        runs=[_run_view(run, path) for run in runs],
     )
     formats.write_text(path, page)
 
@@ -174,8 +192,7 @@ def _contexts(
 
 
 def _case_view(context: Context, case: CaseComparison, drawn: list[tuple[Figure, str]], run: Run) -> CaseView:
-    rows = tables.metric_rows(case)
-    better = [{None: "", True: "better", False: "worse"}[tables.better(metric)] for metric in case.metrics]
+    metrics, mechanism = tables.metric_rows(case), tables.mechanism_rows(case)
     recipes = []
     for subject in context.subjects:
         folder = subject.repetitions[0].folder
@@ -185,9 +202,11 @@ def _case_view(context: Context, case: CaseComparison, drawn: list[tuple[Figure,
         comparison=case,
         title=context.case.title or context.case.name,
         head=tables.sides(case),
-        verdict=tables.verdict(case),
-        metrics=list(zip(rows, better, strict=True)),
-        mechanism=tables.mechanism_rows(case),
+        verdict=metrics[0].verdict,
+        sentence=tables.finding(case),
+        metrics=metrics,
+        mechanism=mechanism,
+        reasons=tables.reasons([case]),
         drawn=drawn,
         recipes=recipes,
     )
@@ -196,26 +215,59 @@ def _case_view(context: Context, case: CaseComparison, drawn: list[tuple[Figure,
 def _measurement_view(
     anchor: str, before: Run, after: Run, measurement: MeasurementComparison, cases: list[CaseView]
 ) -> MeasurementView:
-    sides = [_flat(measurement.environment[side]) for side in ("before", "after")]
-    rows = [(key, sides[0].get(key, ""), sides[1].get(key, "")) for key in dict.fromkeys([*sides[0], *sides[1]])]
+    differences = advice.differences(before, after)
+    labels = " \N{RIGHTWARDS ARROW} ".join(dict.fromkeys(run.manifest.label or run.path.name for run in (before, after)))
     return MeasurementView(
         anchor=anchor,
+        name=f"{measurement.name} ({labels})",
         comparison=measurement,
         definition=before.measurement,
         published=before.published,
         cases=cases,
-        environment=[row for row in rows if row[1] or row[2]],
+        environment=_environment(measurement),
         one_run=before is after,
+        differences=differences,
+        warnings=[warning for warning in measurement.warnings if warning not in advice.of_differences(differences)],
         repeat=list(dict.fromkeys(_repeat(run) for run in (before, after))),
-        footnotes=list(tables.footnotes(measurement)),
     )
 
 
-def _flat(environment: dict[str, Any]) -> dict[str, str]:
-    """Names and texts; those of the target after all others."""
-    target = {f"target {key}": value for key, value in environment["target"].items()}
-    both = {**{key: value for key, value in environment.items() if key != "target"}, **target}
-    return {key.replace("_", " "): "" if value is None else str(value) for key, value in both.items()}
+def _environment(measurement: MeasurementComparison) -> dict[str, list[tuple[str, str, str]]]:
+    """What is known of either side, by what it is of: the lab's guest first, for it says what the rest means."""
+    sides = [measurement.environment[side] for side in ("before", "after")]
+    parts = {
+        "guest of the lab": [side.get("lab") or {} for side in sides],
+        "machine": [{key: value for key, value in side.items() if key not in ("lab", "target")} for side in sides],
+        "target": [side["target"] for side in sides],
+    }
+    found = {}
+    for part, (before, after) in parts.items():
+        rows = [(key.replace("_", " "), _text(before.get(key)), _text(after.get(key))) for key in {**before, **after}]
+        found[part] = [row for row in rows if set(row[1:]) != {"-"}]
+    return {part: rows for part, rows in found.items() if rows}
+
+
+def _text(value: Any) -> str:
+    """A value of an environment for people: a line for each entry."""
+    if isinstance(value, dict):
+        return "\n".join(f"{name}: {tables.number(each)}" for name, each in value.items())
+    if isinstance(value, list):
+        return "\n".join(map(str, value))
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "-" if value in (None, "") else str(value)
+
+
+def _run_view(run: Run, page: Path) -> RunView:
+    manifest = run.manifest
+    link = os.path.relpath((run.path / "run.json").resolve(), page.resolve().parent)
+    return RunView(
+        name=manifest.label or run.path.name,
+        created=manifest.created,
+        status=manifest.status,
+        repetitions=len(run.repetitions),
+        link=urllib.parse.quote(os.fsencode(link)),
+    )
 
 
 def _repeat(run: Run) -> str:

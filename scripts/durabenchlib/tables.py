@@ -9,11 +9,11 @@ import math
 import textwrap
 import unicodedata
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from . import results, strategies
-from .formats import CaseComparison, Comparison, MeasurementComparison, MetricComparison
+from .formats import CaseComparison, Comparison, MeasurementComparison, MetricComparison, PublishedCell
 
 # Of text: that of a patch's cover letter, so that a mail program neither wraps it nor, quoted a few times, its answers.
 WIDTH = 72
@@ -38,6 +38,9 @@ MECHANISM = {
     "flushes": "flushes of the device",
 }
 
+# What is only checked, and only had by its checks.
+_CHECKED = {"requests_per_sync": "device requests per sync", "durable_writes_per_write": "durable writes per write"}
+
 # What of it explains a result, the most telling first: what one side did, and what it did it for.
 _EXPLAINS = {
     "flush_calls_per_sync": ("made", "flush calls per sync"),
@@ -47,22 +50,35 @@ _EXPLAINS = {
     "kicks": ("woke the flusher", "times"),
 }
 
+# Of a verdict, for who can't tell colours apart.
+SYMBOLS = {
+    "improved": "\N{CHECK MARK}",
+    "no change": "=",
+    "regressed": "\N{MULTIPLICATION X}",
+    "inconclusive": "?",
+    "invalid": "!",
+}
+
 
 @dataclass(frozen=True)
 class Row:
-    """One line of a comparison, ready for showing."""
+    """One line of a comparison, ready for showing. `interval` is that of the ratio, `spread` the least and the most of the
+    repetitions on each side."""
 
     name: str
     before: str
     after: str
     ratio: str = ""
+    interval: str = ""
     spread: str = ""
+    verdict: str = ""
     published: tuple[str, str, str] = ("", "", "")
 
     @property
-    def notes(self) -> list[str]:
+    def note(self) -> str:
         """What stands below it in a text."""
-        return [self.spread] if self.spread else []
+        judged = ", ".join(filter(None, (self.verdict, self.interval)))
+        return "; ".join(filter(None, (judged, self.spread)))
 
 
 def number(value: float | None) -> str:
@@ -84,33 +100,21 @@ def _significant(value: float, digits: int, decimals: int) -> str:
     return f"{value:.{min(max(digits - 1 - magnitude, 0), decimals)}f}"
 
 
-def overlap(metric: MetricComparison) -> bool:
-    """Whether the repetitions of the two sides overlap, so that their difference may be chance."""
-    before, after = (metric.values.get(side, []) for side in ("before", "after"))
-    return bool(before and after) and max(min(before), min(after)) <= min(max(before), max(after))
-
-
-def better(metric: MetricComparison) -> bool | None:
-    """Whether after is better than before; None if nothing can be told."""
-    if metric.ratio is None or metric.ratio == 1 or overlap(metric):
-        return None
-    return (metric.ratio > 1) == (metric.better == "higher")
-
-
 def metric_rows(case: CaseComparison) -> list[Row]:
     """The metrics of a case."""
     rows = []
     for metric in case.metrics:
         before, after = (metric.values.get(side, []) for side in ("before", "after"))
-        mark = "~" if overlap(metric) and len(before) > 1 and len(after) > 1 else ""
         published = metric.published
         rows.append(
             Row(
                 name=f"{metric.name} {metric.unit}",
                 before=number(metric.before),
                 after=number(metric.after),
-                ratio=ratio(metric.ratio) + mark,
+                ratio=ratio(metric.ratio),
+                interval="..".join(map(ratio, metric.interval or ())),
                 spread=f"{_range(before)} -> {_range(after)}" if max(len(before), len(after)) > 1 else "",
+                verdict=metric.verdict or "",
                 published=(number(published.before), number(published.after), ratio(published.ratio))
                 if published
                 else ("", "", ""),
@@ -119,13 +123,35 @@ def metric_rows(case: CaseComparison) -> list[Row]:
     return rows
 
 
+def reasons(cases: Sequence[CaseComparison]) -> dict[str, str]:
+    """Each reason for a verdict, with the names of what it is of."""
+    known = {**MECHANISM, **_CHECKED}
+    found: dict[str, dict[str, list[str]]] = {}
+    for case in cases:
+        for each in [*case.metrics, *case.checks]:
+            if each.reason:
+                found.setdefault(each.reason, {}).setdefault(case.name, []).append(known.get(each.name, each.name))
+    return {
+        reason: "; ".join(f"{case} {', '.join(dict.fromkeys(names))}" for case, names in of.items())
+        for reason, of in found.items()
+    }
+
+
 def mechanism_rows(case: CaseComparison) -> list[Row]:
-    """What the mechanism says on either side, without what neither has."""
+    """What the mechanism says on either side, without what neither has; and the verdict on what is checked."""
     rows = []
-    for key, name in MECHANISM.items():
-        before, after = case.mechanism["before"][key], case.mechanism["after"][key]
+    checks = {check.name: check for check in case.checks}
+    for key, name in {**MECHANISM, **_CHECKED}.items():
+        check = checks.get(key)
+        before, after = (case.mechanism[side].get(key) for side in ("before", "after"))
+        if check and key in _CHECKED:
+            before, after = check.before[0], check.after[0]
         if before or after or ("_per_" in key and before is not None):
-            rows.append(Row(name, mechanism(key, before), mechanism(key, after)))
+            row = Row(name, mechanism(key, before), mechanism(key, after))
+            if check:
+                ranges = ("..".join(dict.fromkeys(mechanism(key, end) for end in side)) for side in (check.before, check.after))
+                row = replace(row, spread=" -> ".join(ranges), verdict=check.verdict)
+            rows.append(row)
     return rows
 
 
@@ -151,6 +177,12 @@ def sides(case: CaseComparison) -> tuple[str, str]:
 
 
 def verdict(case: CaseComparison) -> str:
+    """The verdict on the case's headline metric, and what it is of."""
+    word = case.metrics[0].verdict
+    return f"{word}: {finding(case)}" if word else finding(case)
+
+
+def finding(case: CaseComparison) -> str:
     """What came out for the case's headline metric, and the mechanism behind it, in one sentence."""
     metric = case.metrics[0]
     before, after = sides(case)
@@ -160,9 +192,7 @@ def verdict(case: CaseComparison) -> str:
     published = f", published {ratio(metric.published.ratio)}" if metric.published else ""
     text = f"{name}: {before} {number(metric.before)} {metric.unit}, {after} {number(metric.after)} {metric.unit}"
     text += f" ({ratio(metric.ratio)}{published})"
-    if overlap(metric) and min(case.repetitions.values()) > 1:
-        text += ", a difference within the spread of the repetitions"
-    elif metric.ratio and metric.published and metric.published.ratio and (metric.ratio > 1) != (metric.published.ratio > 1):
+    if metric.ratio and metric.published and metric.published.ratio and (metric.ratio > 1) != (metric.published.ratio > 1):
         text += ", the other way than what was published"
     because = _because(case)
     return f"{text}; {because}." if because else f"{text}."
@@ -234,8 +264,12 @@ def footnotes(measurement: MeasurementComparison) -> Iterator[str]:
     """What the marks in the tables mean, where there are any."""
     if any(not strategies.is_durable(name) for case in measurement.cases for name in (case.before, case.after)):
         yield strategies.NOT_DURABLE_NOTE
-    if any("~" in row.ratio for case in measurement.cases for row in metric_rows(case)):
-        yield "~ the repetitions of both sides overlap"
+    rows = [row for case in measurement.cases for row in metric_rows(case)]
+    if measurement.statistics and any(row.note for row in rows):
+        confidence = 100 - 100 * measurement.statistics.alpha
+        yield f"below a metric: verdict, {confidence:g}% interval of the ratio; least..most of the repetitions"
+    for reason, names in reasons(measurement.cases).items():
+        yield f"{names}: {reason}"
 
 
 def _explanation(case: CaseComparison) -> Iterator[str]:
@@ -260,14 +294,13 @@ def _metric_table(case: CaseComparison) -> Iterator[str]:
     first = max((name for name in names if name <= room), default=0)
     if published:
         yield "published".rjust(_INDENT + first + sum(widths) + gap * len(widths))
-    for (name, *cells), notes in zip(table, [[], *(row.notes for row in rows)], strict=True):
+    for (name, *cells), note in zip(table, ["", *(row.note for row in rows)], strict=True):
         if len(name) > first:
             yield " " * _INDENT + _short(name, WIDTH - _INDENT)
             name = ""
         numbers = [cell.rjust(width) for cell, width in zip(cells, widths, strict=True)]
         yield (" " * _INDENT + (" " * gap).join([name.ljust(first), *numbers])).rstrip()
-        for note in notes:
-            yield from (line for _, line in _wrap("table", " " * 6 + note, " " * 8))
+        yield from (line for _, line in _wrap("table", " " * 6 + note, " " * 8))
 
 
 def _short(value: str, width: int) -> str:
@@ -326,7 +359,7 @@ def _target(environment: dict[str, Any]) -> list[str]:
         target.get("model") or "",
         target.get("write_cache") or "",
         fua if target.get("write_cache") else "",
-        f"scheduler {target['scheduler']}" if target.get("scheduler") else "",
+        f"scheduler {target['scheduler']}" if target.get("scheduler") and target.get("kind") != "dm" else "",
     ]
 
 
@@ -359,20 +392,25 @@ def markdown(comparison: Comparison) -> str:
         out += [f"{_cell(line)}  " for line in environment_lines(measurement)]
         for case in measurement.cases:
             out += ["", f"### {_cell(case_title(case))}", "", _cell(verdict(case)), ""]
-            out += [
-                f"| metric | {' | '.join(map(_cell, sides(case)))} | ratio | published before | after | ratio |",
-                "|---|--:|--:|--:|--:|--:|--:|",
-            ]
+            heads = ("metric", *sides(case), "ratio", "interval", "verdict", "published before", "after", "ratio")
+            out += [_row(heads), "|---|--:|--:|--:|--:|---|--:|--:|--:|"]
             for row in metric_rows(case):
                 spread = f" ({row.spread})" if row.spread else ""
-                cells = (row.name + spread, row.before, row.after, row.ratio, *row.published)
-                out.append(f"| {' | '.join(_cell(cell) for cell in cells)} |")
-            out += ["", f"| mechanism | {' | '.join(map(_cell, sides(case)))} |", "|---|--:|--:|"]
-            out += [f"| {row.name} | {row.before} | {row.after} |" for row in mechanism_rows(case)]
+                judged = f"{SYMBOLS[row.verdict]} {row.verdict}" if row.verdict else ""
+                out.append(_row((row.name + spread, row.before, row.after, row.ratio, row.interval, judged, *row.published)))
+            out += ["", _row(("mechanism", *sides(case), "verdict")), "|---|--:|--:|---|"]
+            for row in mechanism_rows(case):
+                judged = f"{SYMBOLS[row.verdict]} {row.verdict}" if row.verdict else ""
+                out.append(_row((row.name, row.before, row.after, judged)))
         notes = [*footnotes(measurement), *(f"Warning: {warning}" for warning in measurement.warnings)]
-        out += ["", *(f"{_cell(note)}  " for note in notes)]
+        out += ["", *(f"- {_cell(note)}" for note in notes)]
         out.append("")
-    return "\n".join(out)
+    out += [f"- Missing: {_cell(missing)}" for missing in comparison.missing]
+    return "\n".join(out).rstrip() + "\n"
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(map(_cell, cells))} |"
 
 
 def _cell(value: str) -> str:
@@ -386,44 +424,57 @@ def _cell(value: str) -> str:
 def comma_separated(comparison: Comparison) -> str:
     """CSV, a line for each metric and each key of the mechanism."""
     out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(
-        (
-            "measurement",
-            "case",
-            "variant",
-            "strategy_before",
-            "strategy_after",
-            "metric",
-            "unit",
-            "better",
-            "before",
-            "after",
-        )
-        + ("ratio", "before_min", "before_max", "after_min", "after_max", "n_before", "n_after")
-        + ("published_before", "published_after", "published_ratio")
-    )
+    head = ("measurement", "case", "variant", "strategy_before", "strategy_after")
+    writer = csv.DictWriter(out, (*head, *_COLUMNS), lineterminator="\n")
+    writer.writeheader()
     for measurement in comparison.measurements:
         for case in measurement.cases:
-            head = (measurement.name, case.name, case.variant, case.before, case.after)
-            for metric in case.metrics:
-                before, after = (metric.values.get(side, []) for side in ("before", "after"))
-                cell = metric.published
-                writer.writerow(
-                    (*head, metric.name, metric.unit, metric.better, metric.before, metric.after, metric.ratio)
-                    + (
-                        min(before, default=None),
-                        max(before, default=None),
-                        min(after, default=None),
-                        max(after, default=None),
-                    )
-                    + (len(before), len(after))
-                    + ((cell.before, cell.after, cell.ratio) if cell else (None, None, None))
-                )
-            for key in results.MECHANISM:
-                before_value, after_value = case.mechanism["before"][key], case.mechanism["after"][key]
-                writer.writerow((*head, f"mechanism.{key}", "", "", before_value, after_value, *[None] * 10))
+            common = dict(zip(head, (measurement.name, case.name, case.variant, case.before, case.after), strict=True))
+            writer.writerows({**common, **_metric_cells(metric)} for metric in case.metrics)
+            checks = {check.name: check for check in case.checks}
+            for key in case.mechanism["before"]:
+                cells = {side: case.mechanism[side][key] for side in ("before", "after")}
+                unit = "bytes" if key.endswith("_bytes") else "ratio" if "_per_" in key else "count"
+                check = {"verdict": checks[key].verdict} if key in checks else {}
+                writer.writerow({**common, "metric": f"mechanism.{key}", "unit": unit, **cells, **check})
     return out.getvalue()
+
+
+_COLUMNS = (
+    *("metric", "unit", "better", "before", "after", "ratio"),
+    *("before_min", "before_max", "after_min", "after_max", "n_before", "n_after"),
+    *("published_before", "published_after", "published_ratio"),
+    *("ratio_low", "ratio_high", "margin", "p", "p_adjusted", "verdict"),
+)
+
+
+def _metric_cells(metric: MetricComparison) -> dict[str, Any]:
+    before, after = (metric.values.get(side, []) for side in ("before", "after"))
+    cell = metric.published or PublishedCell(None, None, None)
+    low, high = metric.interval or (None, None)
+    return {
+        "metric": metric.name,
+        "unit": metric.unit,
+        "better": metric.better,
+        "before": metric.before,
+        "after": metric.after,
+        "ratio": metric.ratio,
+        "before_min": min(before, default=None),
+        "before_max": max(before, default=None),
+        "after_min": min(after, default=None),
+        "after_max": max(after, default=None),
+        "n_before": len(before),
+        "n_after": len(after),
+        "published_before": cell.before,
+        "published_after": cell.after,
+        "published_ratio": cell.ratio,
+        "ratio_low": low,
+        "ratio_high": high,
+        "margin": metric.margin,
+        "p": metric.p,
+        "p_adjusted": metric.p_adjusted,
+        "verdict": metric.verdict,
+    }
 
 
 def _range(values: Sequence[float]) -> str:

@@ -296,20 +296,36 @@ def test_text_is_narrow_and_says_why(tmp_path: Path) -> None:
         "seq: dsync 1100 IOPS, fua 11000 IOPS (10.0x, published 50.0x); dsync issued 2.00 flushes per write, fua 1.00."
         in joined
     )
-    assert "write.iops IOPS 1100 11000 10.0x 100.0 5000 50.0x 1000..1200 -> 10000..12000" in joined
+    row = "write.iops IOPS 1100 11000 10.0x 100.0 5000 50.0x"
+    assert f"{row} inconclusive, 8.33x..12.0x; 1000..1200 -> 10000..12000" in joined
+    assert joined.count("p of 3 + 3 repetitions can't be below 0.1;") == 1
+    assert "inconclusive: seq: dsync 1100 IOPS" in joined
     assert "warning: The run run is partial" in joined
 
 
-def test_overlapping_spreads_are_marked(tmp_path: Path) -> None:
+def test_every_form_says_the_verdict_in_words(tmp_path: Path) -> None:
+    """Seven repetitions with a little noise are enough: IOPS ten times as high, the dirty pages alike."""
     run = SampleRun(tmp_path / "run")
-    for dsync, fua in ((1000, 1500), (2000, 2500)):
-        add(run, "seq", "dsync", dsync, dsync)
-        add(run, "seq", "fua", fua, fua)
+    for writes in (1000, 1002, 1001, 1003, 1004, 1005, 1006):
+        add(run, "seq", "dsync", writes, 2 * writes, us=1000)
+        add(run, "seq", "fua", 10 * writes, 10 * writes)
     loaded = results.load_run(run.write())
     comparison = compare.compare_runs(loaded, loaded)
-    assert "1.33x~" in tables.text(comparison)
-    verdict = tables.verdict(comparison.measurements[0].cases[0])
-    assert "a difference within the spread of the repetitions; both issued 1.00 flushes per write." in verdict
+    text = tables.text(comparison)
+    assert "improved: seq: dsync 1003 IOPS, fua 10030 IOPS" in text
+    low, high = comparison.measurements[0].cases[0].metrics[0].interval or []
+    interval = f"{tables.ratio(low)}..{tables.ratio(high)}"
+    assert f"      improved, {interval}; 1000..1006 -> 10000..10060" in text
+    assert "seq flushes per write: see that what has to be durable still is" in text
+    assert "      no change, 1.00x..1.00x; 1.000..1.000 -> 1.000..1.000" in text
+    assert "both issued" not in text and "dsync issued 2.00 flushes per write, fua 1.00" in " ".join(text.split())
+    rows = tables.markdown(comparison).splitlines()
+    assert any(f"| {interval} | \N{CHECK MARK} improved |" in row for row in rows)
+    assert "| flushes per write | 2.00 | 1.00 | \N{CHECK MARK} improved |" in rows
+    cells = {row["metric"]: row for row in csv.DictReader(io.StringIO(tables.comma_separated(comparison)))}
+    assert (cells["write.iops"]["verdict"], cells["dirty_peak"]["verdict"]) == ("improved", "no change")
+    assert [float(cells["write.iops"][end]) for end in ("ratio_low", "ratio_high")] == [low, high]
+    assert cells["mechanism.flushes_per_write"]["verdict"] == "improved"
 
 
 @pytest.mark.parametrize(
@@ -380,8 +396,12 @@ def test_numbers() -> None:
 def test_markdown_table(tmp_path: Path) -> None:
     run = results.load_run(sample(tmp_path))
     rows = tables.markdown(compare.compare_runs(run, run)).splitlines()
-    assert "| write.iops IOPS (1000..1200 -\\> 10000..12000) | 1100 | 11000 | 10.0x | 100.0 | 5000 | 50.0x |" in rows
-    assert "| flushes per write | 2.00 | 1.00 |" in rows
+    metric = "| write.iops IOPS (1000..1200 -\\> 10000..12000) | 1100 | 11000 | 10.0x | 8.33x..12.0x | ? inconclusive |"
+    assert f"{metric} 100.0 | 5000 | 50.0x |" in rows
+    assert "| flushes per write | 2.00 | 1.00 | \N{CHECK MARK} improved |" in rows
+    # All rows of a table have as many cells as its head.
+    tables_of = [row.count(" | ") for row in rows if row.startswith("| ")]
+    assert set(tables_of) == {8, 3}
 
 
 def test_csv(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -397,7 +417,8 @@ def test_csv(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         "50.0",
     )
     (flushes,) = [row for row in rows if row["metric"] == "mechanism.flushes_per_write"]
-    assert (flushes["before"], flushes["after"]) == ("2.0", "1.0")
+    assert (flushes["before"], flushes["after"], flushes["unit"]) == ("2.0", "1.0", "ratio")
+    assert all(row["unit"] for row in rows)
 
 
 def test_json_is_what_the_format_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -43,6 +43,7 @@ class Page(html.parser.HTMLParser):
 
     def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag
+        self.text += " " if tag in ("th", "td") else ""
 
     def handle_data(self, text: str) -> None:
         if self.open[-1:] == ["script"]:
@@ -91,14 +92,50 @@ def test_the_page_says_what_came_out_first(tmp_path: Path) -> None:
     run = results.load_run(run_of(tmp_path))
     found = page(tmp_path, run.path)
     comparison = compare.compare_runs(run, run)
-    verdict = tables.verdict(comparison.measurements[0].cases[0])
-    assert "dsync issued 2.00 flushes per write, fua 1.00" in verdict
+    finding = tables.finding(comparison.measurements[0].cases[0])
+    assert "dsync issued 2.00 flushes per write, fua 1.00" in finding
     text = found.text
-    assert text.index(verdict) < text.index(tables.cover(comparison)) < text.index("Environment")
+    assert text.index("inconclusive") < text.index(finding) < text.index(tables.cover(comparison)) < text.index("Environment")
     assert "LC_ALL=C fio 'a b.fio'" in text
     repeat = "durabench run sample --target /dev/loop0 --case seq --strategy dsync --strategy fua --strategy none"
     assert f"{repeat} --set RUNTIME=1 --repeat 1" in text
     assert json.loads(found.data) == json.loads(formats.to_json(comparison))
+    links = [attributes["href"] for tag, attributes in found.tags if tag == "a"]
+    assert "run/run.json" in links and (tmp_path / "run/run.json").exists()
+
+
+def test_what_differs_between_runs_is_shown(tmp_path: Path) -> None:
+    before = run_of(tmp_path, "before")
+    environment = json.loads((before / "run.json").read_text())["environment"]
+    other = {**environment, "kernel": "7.4.0"}
+    text = page(tmp_path, before, run_of(tmp_path, "after", environment=other)).text
+    assert "The kernel is the difference; all else that was recorded is alike" in text
+    assert "should be alike" not in text and "what is compared" in text
+    assert "Between the runs" not in text
+    other["fio"] = "fio-3.42"
+    words = " ".join(page(tmp_path, before, run_of(tmp_path, "worse", environment=other)).text.split())
+    assert "Before and after were measured differently: the ratios are the sum of all of this" in words
+    assert "fio fio-3.33 fio-3.42 ! should be alike" in words
+    assert "kernel 6.18.0 7.4.0 what is compared" in words
+
+
+def test_a_guest_of_the_lab_is_told_first(tmp_path: Path) -> None:
+    lab = {
+        "clock": "virtual",
+        "accelerator": "TCG",
+        "qemu": "7.2",
+        "devices": ["hdd a", "null_blk b"],
+        "abilities": {"flushes_per_dsync_write": 1.0},
+        "overhead_ns": 250,
+    }
+    run = run_of(tmp_path)
+    manifest = json.loads((run / "run.json").read_text())
+    manifest["environment"]["lab"] = lab
+    (run / "run.json").write_text(json.dumps(manifest))
+    text = page(tmp_path, run).text
+    words = " ".join(text[text.index("Environment") :].split())
+    told = "guest of the lab clock virtual accelerator TCG qemu 7.2 devices hdd a null_blk b"
+    assert f"{told} abilities flushes_per_dsync_write: 1.000 overhead ns 250 machine" in words
 
 
 def test_every_figure_has_its_numbers(tmp_path: Path) -> None:
