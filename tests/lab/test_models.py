@@ -158,12 +158,13 @@ def test_the_overhead_is_subtracted(connect: Connect) -> None:
     ],
     ids=str,
 )
-def test_what_is_wrong_is_said(arguments: list[str | Path], message: str) -> None:
+def test_what_is_wrong_is_said(arguments: list[str | Path], message: str, tmp_path: Path) -> None:
     sanitizer = sanitizer_environment(PLUGIN)
     if sanitizer and "No such file" in message:
         pytest.skip("with ASan, nbdkit never exits after a strerror(): libp11-kit waits for a lock of libc")
     environment = {**os.environ, **sanitizer}
-    command = ["nbdkit", "-U", "-", PLUGIN, *arguments, "--run", "true"]
+    # Of a socket of its own making nbdkit would leave the folder behind.
+    command = ["nbdkit", "-U", tmp_path / "socket", PLUGIN, *arguments, "--run", "true"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
     assert done.returncode == 1
     assert message in done.stderr
