@@ -72,8 +72,9 @@ def compared_cases(measurement: Measurement, comparison: LabComparison) -> list[
 
 
 def sides(comparison: LabComparison) -> list[tuple[str, str]]:
-    """Kernel and strategy of each side of a comparison of the lab's, before and after; a strategy that is not named is empty."""
-    return [(kernel, strategy) for kernel, _, strategy in (text.partition(":") for text in (comparison.before, comparison.after))]
+    """Kernel and strategy of each side of a comparison of the lab's, before and after; empty where it does not name them."""
+    before, after = (text.partition(":") for text in (comparison.before, comparison.after))
+    return [(before[0], before[2]), (after[0], after[2])]
 
 
 def variables(
@@ -283,12 +284,11 @@ def check_lab(measurement: Measurement, lab: Lab, source: str) -> None:
         raise Failure(Exit.INPUT, f"{source}: lab: it has no comparisons")
     known = {case.name for case in measurement.case}
     cases = [*lab.tables, *(name for each in lab.comparisons for name in each.cases)]
-    strategies = []
-    for text in (side for each in lab.comparisons for side in (each.before, each.after)):
-        kernel, _, strategy = text.partition(":")
-        if not kernel or not strategy:
-            raise Failure(Exit.INPUT, f"{source}: lab: {text!r} is not KERNEL:STRATEGY, such as 6.12:{measurement.before}")
-        strategies.append(strategy)
+    strategies = [strategy for each in lab.comparisons for _, strategy in sides(each)]
+    for each in lab.comparisons:
+        for text, side in zip((each.before, each.after), sides(each), strict=True):
+            if not all(side):
+                raise Failure(Exit.INPUT, f"{source}: lab: {text!r} is not KERNEL:STRATEGY, such as 6.12:{measurement.before}")
     for text in lab.set:
         case, _, strategy = text.partition(":")
         cases.append(case)
