@@ -14,6 +14,7 @@ from durabenchlib.errors import Exit, Failure
 from durabenchlib.formats import Repetition, Run
 from durabenchlib.lab import guest, plan, qemu
 from durabenchlib.lab.kernels import Kernel
+from rich.console import Console
 
 from command import eventually, processes, start
 
@@ -243,6 +244,15 @@ def test_a_name_that_leads_out_is_not_followed(execute: Execute, fake_qemu: Call
     execute()
     assert (tmp_path / "out/001-seq-fua-1/fio.json").exists()
     assert not (tmp_path / "evil").exists()
+
+
+def test_the_guest_with_the_most_to_do_is_first(small: str, kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[Path] = []
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0})
+    monkeypatch.setattr(guest, "execute", lambda made, output, *rest: begun.append(output))
+    plans = [(plan.make(plan.Request(small, kernel, {"seq": names})), tmp_path / "-".join(names)) for names in (["fua"], ["dsync", "fua"])]
+    assert not guest.shown(plans, Console(quiet=True), signals.Stop())
+    assert [path.name for path in begun] == ["dsync-fua", "fua"]
 
 
 def test_kvm_is_believed_only_if_a_guest_ran(kernel: Kernel, fake_qemu: Callable[[str], None], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,9 +52,10 @@ def execute(
 
 def shown(plans: Sequence[tuple[GuestPlan, Path]], console: Console, stop: signals.Stop) -> dict[Path, Failure]:
     """Carry plans out, each into its folder, and show on the console how they go on. Those in virtual time run side by side, since
-    it is the same for them whatever else the host does; the others by themselves. If one fails the others go on; why, by folder.
-    Raises when it is to stop."""
+    it is the same for them whatever else the host does, those with the most repetitions first; the others by themselves. If one
+    fails the others go on; why, by folder. Raises when it is to stop."""
     side_by_side = [each for each in plans if each[0].lab.clock == "virtual"]
+    side_by_side.sort(key=lambda each: len(each[0].run.repetitions), reverse=True)
     alone = [each for each in plans if each[0].lab.clock == "host"]
     needed = max((measurement.parse_size(made.memory) for made, _ in side_by_side), default=1)
     workers = max(1, min(len(os.sched_getaffinity(0)), len(side_by_side), environment.available_bytes() // needed))
