@@ -388,32 +388,32 @@ def markdown(comparison: Comparison) -> str:
     """GitHub-flavoured Markdown."""
     out: list[str] = []
     for measurement in comparison.measurements:
-        out += [f"## {_cell(measurement.name)}: {_cell(measurement.title)}", ""]
-        out += [f"{_cell(line)}  " for line in environment_lines(measurement)]
+        out += [f"## {markdown_cell(measurement.name)}: {markdown_cell(measurement.title)}", ""]
+        out += [f"{markdown_cell(line)}  " for line in environment_lines(measurement)]
         for case in measurement.cases:
-            out += ["", f"### {_cell(case_title(case))}", "", _cell(verdict(case)), ""]
+            out += ["", f"### {markdown_cell(case_title(case))}", "", markdown_cell(verdict(case)), ""]
             heads = ("metric", *sides(case), "ratio", "interval", "verdict", "published before", "after", "ratio")
-            out += [_row(heads), "|---|--:|--:|--:|--:|---|--:|--:|--:|"]
+            out += [markdown_row(heads), "|---|--:|--:|--:|--:|---|--:|--:|--:|"]
             for row in metric_rows(case):
                 spread = f" ({row.spread})" if row.spread else ""
                 judged = f"{SYMBOLS[row.verdict]} {row.verdict}" if row.verdict else ""
-                out.append(_row((row.name + spread, row.before, row.after, row.ratio, row.interval, judged, *row.published)))
-            out += ["", _row(("mechanism", *sides(case), "verdict")), "|---|--:|--:|---|"]
+                out.append(markdown_row((row.name + spread, row.before, row.after, row.ratio, row.interval, judged, *row.published)))
+            out += ["", markdown_row(("mechanism", *sides(case), "verdict")), "|---|--:|--:|---|"]
             for row in mechanism_rows(case):
                 judged = f"{SYMBOLS[row.verdict]} {row.verdict}" if row.verdict else ""
-                out.append(_row((row.name, row.before, row.after, judged)))
+                out.append(markdown_row((row.name, row.before, row.after, judged)))
         notes = [*footnotes(measurement), *(f"Warning: {warning}" for warning in measurement.warnings)]
-        out += ["", *(f"- {_cell(note)}" for note in notes)]
+        out += ["", *(f"- {markdown_cell(note)}" for note in notes)]
         out.append("")
-    out += [f"- Missing: {_cell(missing)}" for missing in comparison.missing]
+    out += [f"- Missing: {markdown_cell(missing)}" for missing in comparison.missing]
     return "\n".join(out).rstrip() + "\n"
 
 
-def _row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(map(_cell, cells))} |"
+def markdown_row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(map(markdown_cell, cells))} |"
 
 
-def _cell(value: str) -> str:
+def markdown_cell(value: str) -> str:
     """Text that Markdown shows as it is."""
     escaped = printable(value)
     for char in "\\`*_[]<>|~":

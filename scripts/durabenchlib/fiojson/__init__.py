@@ -2,26 +2,32 @@
 """Reads the JSON and JSON+ output of every fio from 2.1 on, as it is found in files rather than as it should be.
 
 `text` finds the documents in a file, `document` makes typed values of the last, `latency` and `joint` put together what
-several jobs did.
+several jobs did, `suspicions` says what does not mean what it seems to.
 """
 
 from .document import DIRECTIONS, Direction, Document, Job, is_on, parse, read
 from .joint import rate, total
 from .joint import seconds as joint_seconds
 from .latency import SATURATED_NS, Latency, merge
+from .suspicions import PERCENTS, Suspicion, distributions, mixed_versions, suspicions
 
 __all__ = [
     "DIRECTIONS",
+    "PERCENTS",
     "SATURATED_NS",
     "Direction",
     "Document",
     "Job",
     "Latency",
+    "Suspicion",
+    "distributions",
     "is_on",
     "joint_seconds",
     "merge",
+    "mixed_versions",
     "parse",
     "rate",
     "read",
+    "suspicions",
     "total",
 ]

@@ -45,8 +45,8 @@ _NO_ETA = 2**31 - 1
 @dataclass(frozen=True)
 class Direction:
     """What a job did in one direction: bytes, I/Os, time from its start to its last I/O, and latencies from submission
-    (`clat`) and from its request (`lat`) to completion, and from request to submission (`slat`). `iops` and `bw_bytes`
-    (bytes/s) are what fio computed of these for this entry alone."""
+    (`clat`) and from its request (`lat`) to completion, and from request to submission (`slat`). `iops`, `bw_bytes`
+    (bytes/s) and `io_kbytes` are what fio computed of these for this entry alone."""
 
     io_bytes: int | None = None
     total_ios: int | None = None
@@ -56,6 +56,7 @@ class Direction:
     slat: Latency = Latency()
     iops: float | None = None
     bw_bytes: float | None = None
+    io_kbytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -115,6 +116,8 @@ class Document:
                 found.append(f"fio was stopped by signal {match[1]} before its end")
             elif match := _KILLED.match(line):
                 found.append(f"a job was killed by signal {match[1]}")
+        if left := max((job.eta_s or 0 for job in self.jobs), default=0):
+            found.append(f"it had not ended: fio expected it to take {left} s more")
         return found
 
 
@@ -356,6 +359,7 @@ class _Fio:
         kib = raw.number("bw")
         return Direction(
             io_bytes=self._bytes(raw),
+            io_kbytes=raw.count("io_kbytes"),
             total_ios=ios,
             runtime_ms=raw.count("runtime"),
             clat=clat,

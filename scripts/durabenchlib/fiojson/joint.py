@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
-from .document import Job, is_on
+from .document import Direction, Job, is_on
 
 
 def seconds(jobs: Iterable[Job], direction: str) -> float | None:
@@ -53,6 +53,11 @@ def total(jobs: Iterable[Job], direction: str, what: Literal["io_bytes", "total_
 
 
 def rate(jobs: Sequence[Job], direction: str, what: Literal["io_bytes", "total_ios"]) -> float | None:
-    """Bytes or I/Os a second of all jobs in one direction."""
+    """Bytes or I/Os a second of all jobs in one direction. Of one job that lacks what it is computed from, fio's own."""
     amount, time = total(jobs, direction, what), seconds(jobs, direction)
-    return amount / time if amount is not None and time else None
+    if amount is not None and time:
+        return amount / time
+    only = jobs[0].directions.get(direction, Direction()) if len(jobs) == 1 else Direction()
+    if amount is not None and only.runtime_ms is not None:
+        return None
+    return only.bw_bytes if what == "io_bytes" else only.iops

@@ -1,0 +1,321 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""`durabench show`: what a file of fio says, whoever made it, and what is suspicious in it."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import sys
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from . import fiojson, formats, results, tables
+from .errors import Exit, Failure
+from .fiojson import Document, Job, Latency, Suspicion
+
+FORMATS = ("text", "md", "csv", "json")
+# So few that with them a line of text has 80 characters.
+TEXT_PERCENTS = (50.0, 99.0, 99.9)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One distribution of one job, or of all jobs together (`job` null), and what was done in its direction. Percentiles
+    by their percent; one at or beyond `limit_ns` lies in the last bucket of fio's histogram."""
+
+    host: str | None
+    job: str | None
+    distribution: str
+    ios: int | None
+    bytes: int | None
+    runtime_s: float | None
+    iops: float | None
+    bw_bytes: float | None
+    samples: int | None
+    min_ns: float | None
+    mean_ns: float | None
+    stddev_ns: float | None
+    max_ns: float | None
+    percentiles_ns: dict[str, float]
+    limit_ns: int
+
+
+@dataclass(frozen=True)
+class ShownJob:
+    """A job, a clone of it, or a group; `error` is an errno."""
+
+    host: str | None
+    name: str
+    group: int
+    error: int
+    options: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What a file says; of one that was `refused`, only why. `failures` says what went wrong in the run."""
+
+    path: str
+    kind: str
+    refused: str | None = None
+    fio: str | None = None
+    time: str | None = None
+    failures: list[str] = field(default_factory=list)
+    warnings: list[Suspicion] = field(default_factory=list)
+    jobs: list[ShownJob] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Show:
+    """What several files say; `warnings` are of the files together."""
+
+    files: list[Shown]
+    warnings: list[Suspicion]
+    schema: str = formats.SHOW
+
+
+def look(path: Path, percents: Sequence[float] = fiojson.PERCENTS) -> Shown:
+    """What a file says, by what it is, with warnings of these percentiles."""
+    try:
+        return _fio_json(path, percents)
+    except Failure as failure:
+        return Shown(str(path), "unknown", refused=str(failure))
+
+
+def _fio_json(path: Path, percents: Sequence[float]) -> Shown:
+    document = fiojson.read(path)
+    return Shown(
+        path=str(path),
+        kind="fio-json",
+        fio=document.version or None,
+        time=_time(document.time_s),
+        failures=document.errors(),
+        warnings=fiojson.suspicions(document, percents),
+        jobs=[ShownJob(job.host, job.name, job.group, job.error, dict(job.options)) for job in document.jobs],
+        rows=list(_rows(document)),
+        messages=document.messages,
+    )
+
+
+def _time(seconds: float | None) -> str | None:
+    try:
+        return None if seconds is None else datetime.fromtimestamp(int(seconds), timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except (OverflowError, ValueError, OSError):
+        return None
+
+
+def _rows(document: Document) -> Iterator[Row]:
+    for job in document.jobs:
+        yield from _of_jobs([job], job.host, job.name)
+    if len(document.jobs) > 1:
+        yield from _of_jobs(document.jobs, None, None)
+
+
+def _of_jobs(jobs: Sequence[Job], host: str | None, name: str | None) -> Iterator[Row]:
+    found: dict[str, list[Latency]] = {}
+    for job in jobs:
+        for each, latency in fiojson.distributions(job):
+            found.setdefault(each, []).append(latency)
+    # What was done and not timed (gtod_reduce) is told too.
+    for direction in dict.fromkeys(each for job in jobs for each in job.directions):
+        done = any(job.directions[direction].total_ios for job in jobs if direction in job.directions)
+        if done and not any(each.startswith(f"{direction}.") for each in found):
+            found[f"{direction}.clat"] = []
+    syncs = [job.syncs for job in jobs]
+    if any(syncs):
+        found.setdefault("sync.lat", [])
+    for each in sorted(found, key=_order):
+        latency = fiojson.merge(found[each])
+        direction = each.rpartition(".")[0]
+        ios = fiojson.total(jobs, direction, "total_ios")
+        if direction == "sync":
+            ios = None if None in syncs else sum(count or 0 for count in syncs)
+        percents = sorted({*fiojson.PERCENTS, *latency.percentiles})
+        values = {f"{percent:g}": latency.percentile(percent) for percent in percents}
+        yield Row(
+            host=host,
+            job=name,
+            distribution=each,
+            ios=ios,
+            bytes=None if direction == "sync" else fiojson.total(jobs, direction, "io_bytes"),
+            runtime_s=fiojson.joint_seconds(jobs, direction),
+            iops=fiojson.rate(jobs, direction, "total_ios"),
+            bw_bytes=fiojson.rate(jobs, direction, "io_bytes"),
+            samples=latency.n,
+            min_ns=latency.min,
+            mean_ns=latency.mean,
+            stddev_ns=latency.stddev,
+            max_ns=latency.max,
+            percentiles_ns={percent: value for percent, value in values.items() if value is not None},
+            limit_ns=latency.limit,
+        )
+
+
+def _order(distribution: str) -> tuple[int, str]:
+    """fio's directions as fio has them, others behind, syncs last."""
+    direction = distribution.rpartition(".")[0]
+    known = {name: at for at, name in enumerate(fiojson.DIRECTIONS)}
+    return known.get(direction, len(known) + (direction == "sync")), distribution
+
+
+def _title(row: Row) -> str:
+    return "all jobs" if row.job is None else row.job if row.host is None else f"{row.host} {row.job}"
+
+
+def _cells(row: Row, percents: Sequence[float]) -> list[str]:
+    bandwidth = None if row.bw_bytes is None else row.bw_bytes / results.MIB
+    return [
+        row.distribution,
+        "-" if row.ios is None else str(row.ios),
+        tables.number(row.iops),
+        tables.number(bandwidth),
+        _us(row.mean_ns),
+        *(_us(row.percentiles_ns.get(f"{percent:g}"), row.limit_ns) for percent in percents),
+        _us(row.max_ns),
+    ]
+
+
+def _head(first: str, percents: Sequence[float]) -> list[str]:
+    return [first, "I/Os", "IOPS", "MiB/s", "mean us", *(f"p{percent:g}" for percent in percents), "max us"]
+
+
+def _us(ns: float | None, limit_ns: float | None = None) -> str:
+    beyond = ns is not None and limit_ns is not None and ns >= limit_ns
+    return (">=" if beyond else "") + tables.number(None if ns is None else ns / 1000)
+
+
+def _about(shown: Shown) -> str:
+    """One line on a file."""
+    jobs = "one job" if len(shown.jobs) == 1 else f"{len(shown.jobs)} jobs"
+    return ", ".join(filter(None, (shown.fio or "fio of unknown version", jobs, shown.time)))
+
+
+def print_text(show: Show, console: Console) -> None:
+    """Print it for people."""
+    first = True
+    for shown in show.files:
+        if shown.refused is not None:
+            continue
+        if not first:
+            console.print()
+        first = False
+        _print(console, tables.printable(f"{shown.path}: {_about(shown)}"), "bold")
+        for failure in shown.failures:
+            _print_wrapped(console, f"failed: {failure}", "red")
+        for line in _table(shown.rows):
+            _print(console, line)
+        for warning in shown.warnings:
+            _print_wrapped(console, f"warning: {warning}", "yellow")
+    for warning in show.warnings:
+        _print_wrapped(console, f"warning: {warning}", "yellow")
+
+
+def _print(console: Console, line: str, style: str = "") -> None:
+    console.print(Text(line, style), soft_wrap=True)
+
+
+def _print_wrapped(console: Console, line: str, style: str) -> None:
+    for part in textwrap.wrap(tables.printable(line), tables.WIDTH, subsequent_indent="  ", break_on_hyphens=False):
+        _print(console, part, style)
+
+
+def _table(rows: Sequence[Row]) -> Iterator[str]:
+    """The rows below their job, in columns that fit into 80 characters where the numbers do."""
+    if not rows:
+        return
+    cells = [_head("", TEXT_PERCENTS), *(_cells(row, TEXT_PERCENTS) for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    titles = [None, *map(_title, rows)]
+    for position, (title, row) in enumerate(zip(titles, cells, strict=True)):
+        if title is not None and title != titles[position - 1]:
+            yield tables.printable(title)
+        name, *numbers = (tables.printable(cell) for cell in row)
+        yield "  ".join([f"  {name:{widths[0]}}", *(f"{cell:>{width}}" for cell, width in zip(numbers, widths[1:]))])
+
+
+def markdown(show: Show) -> str:
+    """GitHub-flavoured Markdown."""
+    out: list[str] = []
+    cell = tables.markdown_cell
+    for shown in show.files:
+        if shown.refused is not None:
+            out += [f"## {cell(shown.path)}", "", f"Refused: {cell(shown.refused)}", ""]
+            continue
+        out += [f"## {cell(shown.path)}", "", cell(_about(shown)), ""]
+        out += [f"- failed: {cell(failure)}" for failure in shown.failures]
+        out += [""] if shown.failures else []
+        if shown.rows:
+            head = ["job", *_head("distribution", fiojson.PERCENTS)]
+            out += [tables.markdown_row(head), "|---|---|" + "--:|" * (len(head) - 2)]
+            out += [tables.markdown_row([_title(row), *_cells(row, fiojson.PERCENTS)]) for row in shown.rows]
+            out.append("")
+        out += [f"- warning: {cell(str(warning))}" for warning in shown.warnings]
+        out += [""] if shown.warnings else []
+    out += [f"- warning: {cell(str(warning))}" for warning in show.warnings]
+    return "\n".join(out).rstrip() + "\n"
+
+
+def comma_separated(show: Show) -> str:
+    """CSV, a line for each distribution of each job, and of all jobs where there are several (no name)."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    percents = [f"{each:g}" for each in fiojson.PERCENTS]
+    writer.writerow(
+        ("file", "fio", "host", "job", "distribution", "ios", "bytes", "runtime_s", "iops", "bw_bytes", "samples")
+        + ("min_ns", "mean_ns", "stddev_ns", *(f"p{percent}_ns" for percent in percents), "max_ns")
+    )
+    for shown in show.files:
+        for row in shown.rows:
+            writer.writerow(
+                (shown.path, shown.fio, row.host, row.job, row.distribution, row.ios, row.bytes, row.runtime_s, row.iops)
+                + (row.bw_bytes, row.samples, row.min_ns, row.mean_ns, row.stddev_ns)
+                + (*(row.percentiles_ns.get(percent) for percent in percents), row.max_ns)
+            )
+    return out.getvalue()
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add `show` to the command's parsers."""
+    parser = subparsers.add_parser(
+        "show",
+        help="show what fio's output says, and what is suspicious in it",
+        description="Show what the output of any fio says (JSON or JSON+, of 2.1 and newer): rates, latencies and syncs of "
+        "each job and of all together, and what does not mean what it seems to. FILE may be a run's folder. Ends with 1 if "
+        "a run itself had failed, with 3 if a file can't be read.",
+    )
+    parser.add_argument("files", metavar="FILE", nargs="+", type=Path)
+    parser.add_argument("--format", choices=FORMATS, default="text", help="default: text")
+    parser.set_defaults(func=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Carry out `durabench show`."""
+    percents = TEXT_PERCENTS if args.format == "text" else fiojson.PERCENTS
+    files = [look(path, percents) for given in args.files for path in _expand(given)]
+    show = Show(files, list(fiojson.mixed_versions([each.fio or "" for each in files if each.refused is None])))
+    if args.format == "text":
+        print_text(show, Console())
+    else:
+        write = {"md": markdown, "csv": comma_separated, "json": formats.to_json}[args.format]
+        sys.stdout.write(write(show))
+    for each in files:
+        if each.refused is not None:
+            print(f"durabench: {each.refused}", file=sys.stderr)
+    if any(each.refused is not None for each in files):
+        return Exit.INPUT
+    return Exit.FAILED if any(each.failures for each in files) else Exit.OK
+
+
+def _expand(path: Path) -> list[Path]:
+    """The results in a run's folder; any other path is itself."""
+    return sorted(path.glob("*/fio.json")) or [path] if (path / "run.json").is_file() else [path]
