@@ -99,7 +99,8 @@ def _add_kernel(parser: argparse.ArgumentParser) -> None:
         metavar="KERNEL",
         action="append",
         default=[],
-        help="series (6.12) or release of a fetched one, or the path of an image (./arch/x86/boot/bzImage); once for each (default: those of the first comparison of its [lab])",
+        help="series (6.12) or release of a fetched one, or the path of an image (./arch/x86/boot/bzImage); once for each (default: "
+        "those of the first comparison of its [lab])",
     )
     _add_modules(parser)
 

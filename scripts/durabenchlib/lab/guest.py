@@ -20,7 +20,7 @@ from rich.console import Console
 from .. import environment, formats, layout, measurement, runner, signals, targets
 from ..errors import Exit, Failure
 from ..formats import Guest, Repetition, Run
-from ..progress import Shown
+from ..progress import Shown, span
 from . import initramfs, plan, qemu
 from .plan import GuestPlan
 
@@ -60,7 +60,9 @@ def shown(plans: Sequence[tuple[GuestPlan, Path]], console: Console, stop: signa
     needed = max((measurement.parse_size(made.memory) for made, _ in side_by_side), default=1)
     workers = max(1, min(len(os.sched_getaffinity(0)), len(side_by_side), environment.available_bytes() // needed))
     with concurrent.futures.ThreadPoolExecutor(workers) as pool:
-        begun = {output: pool.submit(_shown, made, output, qemu.VIRTUAL, console, stop) for made, output in side_by_side}
+        begun = {
+            output: pool.submit(_shown, made, output, qemu.VIRTUAL, console, stop, several=workers > 1) for made, output in side_by_side
+        }
     failures = {output: each.result() for output, each in begun.items()}
     if alone and not stop:
         accelerator = qemu.accelerator("host", alone[0][0].kernel.image)
@@ -71,7 +73,7 @@ def shown(plans: Sequence[tuple[GuestPlan, Path]], console: Console, stop: signa
 
 
 def _shown(
-    guest: GuestPlan, output: Path, accelerator: qemu.Accelerator, console: Console, stop: signals.Stop
+    guest: GuestPlan, output: Path, accelerator: qemu.Accelerator, console: Console, stop: signals.Stop, several: bool = False
 ) -> Failure | None:
     """Why it failed, None if it did not."""
 
@@ -83,8 +85,9 @@ def _shown(
     name = f"{guest.run.measurement.name}, {guest.kernel.name}"
     say(f"{name}: {plan.told(guest)}")
     failure = None
+    start = time.monotonic()
     try:
-        with Shown(console, name) as progress:
+        with Shown(console, name if several else "") as progress:
             execute(guest, output, accelerator, progress, stop)
     except Failure as error:
         failure = error
@@ -93,7 +96,7 @@ def _shown(
     if failure and not stop:
         say(f"{name}: {failure}")
     if output.exists():
-        say(f"results: {shlex.quote(str(output))}")
+        say(f"{name}: ended after {span(time.monotonic() - start)}, results: {shlex.quote(str(output))}")
     return failure
 
 
