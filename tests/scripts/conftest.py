@@ -15,15 +15,7 @@ from durabenchlib import layout
 @pytest.fixture
 def sample_measurement(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The measurement `sample` (tests/scripts/sample_run.py) is the only one there is; its folder."""
-    folder = tmp_path_factory.mktemp("library")
-    (folder / "jobs/sample").mkdir(parents=True)
-    (folder / "jobs/sample/measurement.toml").write_text(sample_run.MEASUREMENT)
-    (folder / "jobs/sample/seq.fio").write_text("[seq]\n")
-    (folder / "published").mkdir()
-    (folder / "published/sample.toml").write_text(sample_run.PUBLISHED)
-    monkeypatch.setattr(layout, "jobs", lambda: folder / "jobs")
-    monkeypatch.setattr(layout, "published", lambda: folder / "published")
-    return folder / "jobs/sample"
+    return sample_run.only_measurement(tmp_path_factory.mktemp("library"), monkeypatch)
 
 
 @pytest.fixture

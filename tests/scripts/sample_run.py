@@ -11,6 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+from durabenchlib import layout
+
 MEASUREMENT = """
 schema = "durabench-measurement/1"
 name = "sample"
@@ -53,6 +56,18 @@ rows = [
 case = "other"
 rows = [{ metric = "write.bw", unit = "MiB/s", before = 1.0, after = 3.0 }]
 """
+
+
+def only_measurement(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Make this measurement the only one there is, in a folder of its own; its folder."""
+    (folder / "jobs/sample").mkdir(parents=True)
+    (folder / "jobs/sample/measurement.toml").write_text(MEASUREMENT)
+    (folder / "jobs/sample/seq.fio").write_text("[seq]\n")
+    (folder / "published").mkdir()
+    (folder / "published/sample.toml").write_text(PUBLISHED)
+    monkeypatch.setattr(layout, "jobs", lambda: folder / "jobs")
+    monkeypatch.setattr(layout, "published", lambda: folder / "published")
+    return folder / "jobs/sample"
 
 
 def bucket(ns: int) -> int:
