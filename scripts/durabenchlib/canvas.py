@@ -142,15 +142,15 @@ class Figure:
         for start in range(0, len(self.panels), self.columns):
             row = self.panels[start : start + self.columns]
             height = max(panel.height for panel in row)
-            for column, panel in enumerate(row):
+            bottom = top - height + (0.5 if any(panel.x.label for panel in row) else 0.28)
+            title = PANEL_TOP if any(panel.title for panel in row) else 0.04
+            for column in range(len(row)):
                 above = self.panels[column :: self.columns]
                 left = 0.18 + _widest(text for each in above for _, text in each.y.ticks)
                 left += LINE if any(each.y.label for each in above) else 0
                 labels = [label for each in above for label in each.labels]
                 right = 0.12 + _widest(label.text for label in labels)
                 right += SWATCH if any(label.line for label in labels) else 0
-                bottom = top - height + (0.5 if panel.x.label else 0.28)
-                title = PANEL_TOP if panel.title else 0.04
                 found.append(
                     Box(
                         (column * cell + left) / WIDTH,

@@ -18,7 +18,7 @@ from typing import Literal
 
 import numpy as np
 
-from . import formats, results, strategies, tables
+from . import formats, logs, results, strategies, tables
 from .canvas import (
     CHAR,
     INK,
@@ -133,7 +133,7 @@ class Context:
         """A figure of this case, with the footer that all of its figures have."""
         title = fitting(title, WIDTH - 0.2)
         footer = list(notes)
-        texts = [title, *(label.text for panel in panels for label in panel.labels)]
+        texts = [title, *(panel.title for panel in panels), *(label.text for panel in panels for label in panel.labels)]
         texts += [text for panel in panels for _, text in panel.y.ticks]
         if any("*" in text for text in texts):
             footer.append(strategies.NOT_DURABLE_NOTE)
@@ -485,6 +485,150 @@ def _line_labels(x: Axis, y: Axis, lines: Sequence[Mark]) -> list[Label]:
     return labels_at_ends(x, y, lines, _series_height(lines))
 
 
+def latency(context: Context) -> Figure | None:
+    """Percentiles of each interval over time, of the repetition with the median result: a panel for each subject, all on the
+    same axes."""
+    measured = _over_intervals(context)
+    if not measured:
+        return None
+    columns = 2 if len(measured) <= 8 else 4
+    shown = []
+    for subject, title, found in measured:
+        p50, p99, most = (_percentiles(found, percent) for percent in (50, 99, 100))
+        colour = context.colours[subject.strategy]
+        begins = found.ends - (found.ends[1] - found.ends[0] if len(found.ends) > 1 else found.ends[0])
+        known = ~np.isnan(p50)
+        corners = np.column_stack((begins[known], found.ends[known])).ravel()
+        heights = np.column_stack((p50[known], p99[known])).ravel()
+        band = Mark("cells", f"{subject.name} p50 to p99", colour, corners.tolist(), heights.tolist(), opacity=0.3)
+        lines = [
+            Mark("line", name, colour, *_steps(found.ends, values)) for name, values in (("p50", p50), ("max", most))
+        ]
+        shown.append((subject, title, found, [band, *lines], (p50, p99, most)))
+    values = [y for *_, marks, _ in shown for mark in marks for y in mark.y if not math.isnan(y)]
+    y = replace(latency_axis(values, most=5), label="")
+    x = _time_axis(max(found.ends[-1] for _, _, found, _, _ in shown))
+    panels = [Panel(title, x, y, marks, height=1.3 + PANEL_TOP + 0.28) for _, title, _, marks, _ in shown]
+    rows = [
+        [title, name, *(tables.number(float(each(known))) for each in (np.min, np.median, np.max))]
+        for _, title, _, _, found in shown
+        for name, values in zip(("p50", "p99", "max"), found, strict=True)
+        for known in [values[~np.isnan(values)]]
+    ]
+    title = f"{context.name}: latency over time, of the repetition with the median {context.case.metrics[0].name}"
+    note = "of each interval, band: from p50 to p99; upper line: the longest; none where no I/O completed"
+    head = ["us", "", "least interval", "median interval", "most"]
+    return context.figure("latency", title, _time_below(panels, columns), columns, head, rows, note)
+
+
+def heat(context: Context) -> Figure | None:
+    """How many I/Os took how long, over time, of the repetition with the median result: a panel for each subject, all on the same
+    axes and with the same shades."""
+    measured = _over_intervals(context)
+    if not measured:
+        return None
+    columns = 2 if len(measured) <= 8 else 4
+    grids = [_grid(found) for _, _, found in measured]
+    most = int(max(counts.max() for _, _, counts in grids))
+    panels = []
+    rows = []
+    taken = [bound for _, bounds, counts in grids for bound in _span(bounds, counts)]
+    y = replace(latency_axis(taken, most=5), label="")
+    x = _time_axis(max(found.ends[-1] for _, _, found in measured))
+    for (subject, title, _), (times, bounds, counts) in zip(measured, grids, strict=True):
+        marks = []
+        # Shades for equal factors of the count: a rare slow I/O is seen beside a thousand fast ones.
+        shades = np.ceil(_SHADES * np.log(counts + 1) / np.log(most + 1)).astype(int)
+        for shade in range(1, _SHADES + 1):
+            corners = [
+                (times[i], times[i + 1], bounds[first], bounds[last])
+                for i in range(len(counts))
+                for first, last in _runs(shades[i] == shade)
+            ]
+            if corners:
+                left, right, lower, upper = (list(map(float, each)) for each in zip(*corners, strict=True))
+                marks.append(
+                    Mark(
+                        "cells",
+                        f"{subject.name} shade {shade} of {_SHADES}",
+                        context.colours[subject.strategy],
+                        [value for pair in zip(left, right, strict=True) for value in pair],
+                        [value for pair in zip(lower, upper, strict=True) for value in pair],
+                        opacity=0.1 + 0.9 * shade / _SHADES,
+                    )
+                )
+        panels.append(Panel(title, x, y, marks, height=1.5 + PANEL_TOP + 0.28))
+        low, high = _span(bounds, counts)
+        rows.append([title, str(counts.sum()), str(counts.max()), tables.number(low), tables.number(high)])
+    title = f"{context.name}: how many took how long, of the repetition with the median {context.case.metrics[0].name}"
+    note = f"shade: I/Os of a cell, the lightest 1, the darkest {most}, in equal factors between; none where none completed"
+    head = ["", "I/Os", "most of a cell", "shortest, us", "longest, us"]
+    return context.figure("heat", title, _time_below(panels, columns), columns, head, rows, note)
+
+
+_SHADES = 5
+
+
+def _over_intervals(context: Context) -> list[tuple[Subject, str, logs.Histograms]]:
+    """Subject, title and histograms over time of those that have some, for writes and for reads."""
+    headline = context.case.metrics[0].name
+    directions = ("write", "read")
+    found = [
+        (direction, subject, subject.typical(headline).histograms(direction))
+        for direction in directions
+        for subject in context.subjects
+    ]
+    known = [(direction, subject, each) for direction, subject, each in found if each is not None and each.counts.any()]
+    one = len({direction for direction, _, _ in known}) == 1
+    return [
+        (subject, subject.name if one else f"{subject.name}, {direction}", each) for direction, subject, each in known
+    ]
+
+
+def _percentiles(found: logs.Histograms, percent: float) -> np.ndarray:
+    """Of each interval, in us: the middle of the bucket, as fio tells them. NaN where no I/O completed."""
+    reached = np.cumsum(found.counts, axis=1)
+    total = reached[:, -1]
+    bucket = np.argmax(reached >= np.maximum(np.ceil(total * percent / 100), 1)[:, None], axis=1)
+    return np.where(total > 0, (found.bounds[bucket] + found.bounds[bucket + 1]) / 2000, np.nan)
+
+
+def _grid(found: logs.Histograms, columns: int = 75, per_decade: int = 12) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Coarser histograms: bounds of time in s, bounds of latency in us, and counts."""
+    group = -(-len(found.ends) // columns)
+    times = np.append(0.0, found.ends[group - 1 :: group])
+    if times[-1] < found.ends[-1]:
+        times = np.append(times, found.ends[-1])
+    counts = np.add.reduceat(found.counts, np.arange(0, len(found.ends), group), axis=0)
+    # Buckets of less than a row's width can't be divided, so a row is of whole buckets; one row holds all below 1 us.
+    row = np.floor(per_decade * np.log10(np.maximum(found.bounds[:-1], 1000.0))).astype(int)
+    firsts = np.flatnonzero(np.diff(row, prepend=row[0] - 1))
+    bounds = np.append(found.bounds[firsts], found.bounds[-1]) / 1000
+    bounds[0] = min(0.5, bounds[1] / 2)
+    return times, bounds, np.add.reduceat(counts, firsts, axis=1)
+
+
+def _span(bounds: np.ndarray, counts: np.ndarray) -> tuple[float, float]:
+    """Bounds of the latencies that occurred."""
+    used = np.flatnonzero(counts.sum(axis=0))
+    return float(bounds[used[0]]), float(bounds[used[-1] + 1])
+
+
+def _runs(where: np.ndarray) -> list[tuple[int, int]]:
+    """First and behind the last of each run of true ones."""
+    edges = np.flatnonzero(np.diff(np.pad(where.astype(int), 1)))
+    return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
+
+
+def _time_below(panels: list[Panel], columns: int) -> list[Panel]:
+    """The lowest panel of each column says what runs along it."""
+    last = len(panels) - columns
+    return [
+        replace(panel, x=replace(panel.x, label="time, s"), height=panel.height + 0.22) if i >= last else panel
+        for i, panel in enumerate(panels)
+    ]
+
+
 FIGURES: dict[str, Callable[[Context], Figure | None]] = {
     "ratios": ratios,
     "rates": rates,
@@ -492,4 +636,6 @@ FIGURES: dict[str, Callable[[Context], Figure | None]] = {
     "ecdf": ecdf,
     "matrix": matrix,
     "series": series,
+    "latency": latency,
+    "heat": heat,
 }

@@ -149,7 +149,7 @@ def _style(mark: Mark, panel: Panel) -> str:
     if mark.draw == "ticks":
         return f"using 1:2 with points pointtype '|' {colour} font ',16'"
     shape = 6 if mark.draw == "hollow" else 7
-    return f"using 1:2 with points pointtype {shape} pointsize 0.6 linewidth 1.4 {colour}"
+    return f"using 1:2 with points pointtype {shape} pointsize 0.8 linewidth 1.4 {colour}"
 
 
 def _quoted(text: str) -> str:
@@ -210,7 +210,7 @@ def _in_characters(panel: Panel, columns: int, colour: bool) -> Iterator[str]:
     for number, mark in enumerate(panel.marks):
         ink = "linetype -1" if mark.colour == INK else f"linecolor rgb '{mark.colour}'"
         if mark.draw == "cells":
-            data, style = _filled(panel, mark, wide, high), f"points pointtype '{_SHADES[round(3 * mark.opacity)]}'"
+            data, style = _filled(panel, mark, wide, high), f"points pointtype '{_SHADES[max(round(4 * mark.opacity) - 1, 0)]}'"
         elif mark.draw == "whiskers":
             data, style = _points(mark), "lines linetype -1"
         elif mark.draw != "line":

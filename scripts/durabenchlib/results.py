@@ -175,16 +175,29 @@ class Repetition:
     def bandwidth(self, direction: str) -> tuple[np.ndarray, np.ndarray]:
         """Bandwidth of all jobs together over time, from fio's averaged logs: ends of their intervals in s, MiB/s.
         Empty without such logs."""
-        options = next((each.options for each in self.fio.jobs if fiojson.is_on(each.options, "log_avg_msec")), None)
-        if options is None:
+        interval_s = self._log_interval_s("log_avg_msec")
+        if interval_s is None:
             return np.array([]), np.array([])
         found = [path for path in sorted(self.folder.glob("*.log")) if logs.kind(path) == "bw"]
-        both = options.get("log_window_value") == "both"
-        if not options["log_avg_msec"].isdecimal():
-            text = options["log_avg_msec"]
-            raise Failure(Exit.INPUT, f"{self.folder / 'fio.json'}: log_avg_msec is {text!r}, not whole milliseconds")
-        interval_s = int(options["log_avg_msec"]) / 1000
+        both = any(each.options.get("log_window_value") == "both" for each in self.fio.jobs)
         return logs.joint_bandwidth((logs.read(path, both).only(direction) for path in found), interval_s)
+
+    def histograms(self, direction: str) -> logs.Histograms | None:
+        """Completion latencies of all jobs together over time, from fio's logs of histograms; None without such logs."""
+        interval_s = self._log_interval_s("log_hist_msec")
+        if interval_s is None:
+            return None
+        found = [path for path in sorted(self.folder.glob("*.log")) if logs.is_histogram(path)]
+        return logs.joint_histograms(found, direction, interval_s)
+
+    def _log_interval_s(self, option: str) -> float | None:
+        """What an option says in ms; None where it is not given."""
+        text = next((each.options[option] for each in self.fio.jobs if fiojson.is_on(each.options, option)), None)
+        if text is None:
+            return None
+        if not text.isdecimal():
+            raise Failure(Exit.INPUT, f"{self.folder / 'fio.json'}: {option} is {text!r}, not whole milliseconds")
+        return int(text) / 1000
 
     def _jobs(self, name: str | None) -> list[fiojson.Job]:
         return [each for each in self.fio.jobs if name is None or each.name == name]

@@ -23,11 +23,15 @@ def run_of(
             path = run.add(
                 "seq",
                 strategy,
-                document(job("seq", writes=writes, log_avg_msec="500")),
+                document(job("seq", writes=writes, log_avg_msec="500", log_hist_msec="500")),
                 observed(device(writes=2 * len(writes), flushes=(3 - factor) * len(writes)), dirty_mib=factor),
                 [{"writes": len(writes), "durable_writes": len(writes)}],
             )
             (path / "seq_bw.1.log").write_text("500, 1024, 1, 0\n1000, 3072, 1, 0\n")
+            # Of log_hist_coarseness=6: a bucket for each power of two.
+            counts = [[0] * 14 + [99, 0, 0, 1] + [0] * 11, [0] * 29, [0] * 14 + [9] + [0] * 14]
+            lines = [", ".join(map(str, (500 * i, 1, 4096, *row))) for i, row in enumerate(counts, start=1) if any(row)]
+            (path / "seq_clat_hist.1.log").write_text("".join(line + "\n" for line in lines))
             lines = [{"schema": "durabench-samples/1", "interval_ms": 100, "start": "", "devices": ["loop0"]}]
             lines += [
                 {

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import os
 import re
 import shutil
@@ -39,7 +40,7 @@ def test_axes_are_honest(tmp_path: Path) -> None:
             for mark in panel.marks:
                 for axis, values in ((panel.x, mark.x), (panel.y, mark.y)):
                     low, high = sorted((axis.low, axis.high))
-                    assert all(low <= value <= high for value in values), (figure.name, panel.title, mark.name)
+                    assert all(low <= value <= high or math.isnan(value) for value in values), (figure.name, panel.title, mark.name)
             for axis in (panel.x, panel.y):
                 low, high = sorted((axis.low, axis.high))
                 assert len(axis.ticks) >= 1 and all(low <= place <= high for place, _ in axis.ticks)
@@ -153,6 +154,40 @@ def test_published_series_stand_below_ours(tmp_path: Path) -> None:
         ("buffered*", [0, 1, 1, 2], [5, 5, 7, 7]),
         ("write-uncached", [0, 1, 1, 2], [5, 5, 7, 7]),
     ]
+
+
+def test_latency_over_time_is_broken_where_nothing_completed(tmp_path: Path) -> None:
+    """100 writes of 1 ms, one of them of 8 ms; nothing; 9 writes of 1 ms. Buckets are as wide as a power of two."""
+    figure = drawn(run_of(tmp_path))["latency"]
+    assert [panel.title for panel in figure.panels] == ["dsync", "fua", "none*"]
+    band, p50, most = figure.panels[0].marks
+    assert p50.x == [0, 0.5, 0.5, 1.0, 1.0, 1.5]
+    middle, slow = (2**19 + 2**20) / 2000, (2**22 + 2**23) / 2000
+    assert p50.y[:2] + p50.y[4:] == [middle] * 4 and all(math.isnan(y) for y in p50.y[2:4])
+    assert most.y[:2] + most.y[4:] == [slow, slow, middle, middle]
+    # p99 is the last of the 99 fast ones; no cell lies where nothing completed.
+    assert (band.x, band.y) == ([0, 0.5, 1.0, 1.5], [middle] * 4)
+    assert len({(panel.y.low, panel.y.high, panel.x.high) for panel in figure.panels}) == 1
+
+
+def test_the_heat_map_has_each_completed_write(tmp_path: Path) -> None:
+    figure = drawn(run_of(tmp_path))["heat"]
+    assert figure.rows[0][:3] == ["dsync", "109", "99"]
+    cells = {
+        (tuple(mark.x[i : i + 2]), tuple(mark.y[i : i + 2])): mark.opacity
+        for mark in figure.panels[0].marks
+        for i in range(0, len(mark.x), 2)
+    }
+    fast, slow = (2**19 / 1000, 2**20 / 1000), (2**22 / 1000, 2**23 / 1000)
+    assert sorted(cells) == [((0, 0.5), fast), ((0, 0.5), slow), ((1.0, 1.5), fast)]
+    assert cells[(0, 0.5), slow] < cells[(1.0, 1.5), fast] < cells[(0, 0.5), fast] == 1
+
+
+def test_without_histogram_logs_there_is_no_latency_over_time(tmp_path: Path) -> None:
+    path = run_of(tmp_path)
+    for log in path.glob("*/*_hist.1.log"):
+        log.unlink()
+    assert not {"latency", "heat"} & set(drawn(path))
 
 
 def test_long_series_are_thinned_and_keep_their_peak(tmp_path: Path) -> None:
