@@ -200,7 +200,7 @@ def _case_view(context: Context, case: CaseComparison, drawn: list[tuple[Figure,
     return CaseView(
         anchor=context.prefix,
         comparison=case,
-        title=context.case.title or context.case.name,
+        title=context.case.title,
         head=tables.sides(case),
         verdict=metrics[0].verdict,
         sentence=tables.finding(case),

@@ -192,8 +192,10 @@ def finding(case: CaseComparison) -> str:
     published = f", published {ratio(metric.published.ratio)}" if metric.published else ""
     text = f"{name}: {before} {number(metric.before)} {metric.unit}, {after} {number(metric.after)} {metric.unit}"
     text += f" ({ratio(metric.ratio)}{published})"
-    if metric.ratio and metric.published and metric.published.ratio and (metric.ratio > 1) != (metric.published.ratio > 1):
-        text += ", the other way than what was published"
+    changed = metric.verdict in ("improved", "regressed")
+    if changed and metric.ratio and metric.published and metric.published.ratio:
+        if (metric.ratio > 1) != (metric.published.ratio > 1):
+            text += ", the other way than what was published"
     because = _because(case)
     return f"{text}; {because}." if because else f"{text}."
 

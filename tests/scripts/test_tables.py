@@ -121,3 +121,15 @@ def test_the_mechanism_is_a_line_without_its_counts() -> None:
 )
 def test_text_is_ascii(text: str, plain: str) -> None:
     assert tables.plain(text) == plain
+
+
+@pytest.mark.parametrize(
+    ("verdict", "after", "said"),
+    [("regressed", 2.0, True), ("improved", 0.5, False), ("inconclusive", 2.0, False), ("no change", 1.0, False)],
+)
+def test_only_what_is_shown_goes_the_other_way(verdict: formats.Verdict, after: float, said: bool) -> None:
+    """Half the latency was published."""
+    shown = comparison([metric("sync.lat.mean", 1.0, after, published=8.0)])
+    shown.measurements[0].cases[0].metrics[0].published = formats.PublishedCell(8.0, 4.0, 0.5)
+    shown.measurements[0].cases[0].metrics[0].verdict = verdict
+    assert ("the other way than what was published" in " ".join(tables.text(shown).split())) == said
