@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from durabenchlib import cli, formats, layout
-from durabenchlib.lab import guest, qemu
+from durabenchlib.errors import Exit, Failure
+from durabenchlib.lab import guest, kernels, qemu
 
 FIO = Path(__file__).resolve().parent.parent / "scripts/data/fio-3.33-fdatasync.json"
 
@@ -115,6 +117,21 @@ def test_what_a_guest_that_fails_had_is_missing_and_the_rest_reported(
     assert all("9.8.1-a: the guest's kernel panicked: no disk" in each for each in comparison.missing)
     assert "panicked: no disk" in (output / "report.html").read_text()
     assert "missing: small, 9.8:dsync against 9.9:dsync: " in capsys.readouterr().err
+
+
+def test_what_a_kernel_that_is_gone_had_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.rmtree(tmp_path / "cache/durabench/lab/kernels/9.8.1-a")
+
+    def fetch(series: list[str]) -> None:
+        raise Failure(Exit.MISSING, f"the archive has no kernel {series[0]} any more")
+
+    monkeypatch.setattr(kernels, "fetch", fetch)
+    output = tmp_path / "out"
+    assert cli.main(["lab", "reproduce", "-o", str(output)]) == 69
+    comparison = formats.read_comparison(output / "comparison.json")
+    assert [(each.before, each.after) for each in comparison.measurements] == [("9.9.2-a:dsync", "9.9.2-a:fua")]
+    assert comparison.missing[0] == "small, 9.8:dsync against 9.9:dsync: the archive has no kernel 9.8 any more"
+    assert len(comparison.missing) == 2
 
 
 def test_a_case_that_a_guest_did_not_come_to_is_missing(tmp_path: Path, fake_qemu: Callable[[str], None]) -> None:

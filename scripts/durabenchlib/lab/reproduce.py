@@ -48,13 +48,16 @@ def run(args: argparse.Namespace) -> int:
         # By measurement and kernel, the strategies of each case.
         needed = {(each.name, series): cases for each in found for series, cases in plan.needed(each).items()}
         with stop.heeded():
-            there = _kernels([series for _, series in needed])
-        requests = [plan.Request(name, there[series], cases) for (name, series), cases in needed.items()]
-        made = plan.all_of(requests, stop)
+            there, gone = _kernels([series for _, series in needed])
+        requests = {
+            (name, series): plan.Request(name, there[series], cases) for (name, series), cases in needed.items() if series in there
+        }
+        made = plan.all_of(requests.values(), stop)
         output = layout.output(args.output, "reproduce")
         plans = [(each, output / each.run.measurement.name / each.kernel.name) for each in made]
         failures = guest.shown(plans, console, stop)
-    runs = {key: _loaded(path, failures.get(path)) for key, (_, path) in zip(needed, plans, strict=True)}
+    runs: dict[tuple[str, str], Run | Failure] = {key: gone[key[1]] for key in needed if key[1] in gone}
+    runs |= {key: _loaded(path, failures.get(path)) for key, (_, path) in zip(requests, plans, strict=True)}
     comparison = compared(found, runs)
     formats.write_json(output / "comparison.json", comparison)
     if comparison.measurements:
@@ -64,18 +67,22 @@ def run(args: argparse.Namespace) -> int:
         console.print(f"report: {output / 'report.html'}", markup=False, highlight=False, soft_wrap=True)
     for text in comparison.missing:
         console.print(f"missing: {text}", markup=False, highlight=False, soft_wrap=True)
-    for failure in failures.values():
+    for failure in (*gone.values(), *failures.values()):
         raise failure
     return Exit.OK
 
 
-def _kernels(names: Sequence[str]) -> dict[str, Kernel]:
-    """The kernels of these series, fetched if they are not there."""
+def _kernels(names: Sequence[str]) -> tuple[dict[str, Kernel], dict[str, Failure]]:
+    """The kernels of these series, fetched if they are not there; and why those that can't be had can't."""
     have = {kernels.series_of(kernel.version) for kernel in kernels.fetched()}
-    missing = [series for series in dict.fromkeys(names) if series not in have]
-    if missing:
-        kernels.fetch(missing)
-    return {series: kernels.find(series) for series in names}
+    there: dict[str, Kernel] = {}
+    gone: dict[str, Failure] = {}
+    for series in dict.fromkeys(names):
+        try:
+            there[series] = kernels.find(series) if series in have else kernels.fetch([series])[0]
+        except Failure as failure:
+            gone[series] = failure
+    return there, gone
 
 
 def _loaded(path: Path, failure: Failure | None) -> Run | Failure:
