@@ -162,35 +162,42 @@ def parse(text: str, source: str) -> Document:
 
 @dataclass(frozen=True)
 class _Trail:
-    """What tells whether one document shows the same run as another, at a later time."""
+    """What tells whether one document shows the same run as another, at a later time: when it was written, and how long
+    fio had been running, in s."""
 
     version: object
     jobs: list[tuple[object, object]]
-    time: object
-    elapsed: object
+    time_s: float | None
+    elapsed_s: float | None
 
     @classmethod
     def of(cls, raw: Mapping[str, Any]) -> _Trail:
         entries = raw.get("client_stats", raw.get("jobs"))
         entries = [each for each in entries if isinstance(each, dict)] if isinstance(entries, list) else []
+        time_ms = _plausible(raw.get("timestamp_ms"))
         return cls(
             raw.get("fio version"),
             [(each.get("jobname"), each.get("job_start")) for each in entries],
-            raw.get("timestamp_ms", raw.get("timestamp")),
-            entries[0].get("elapsed") if entries else None,
+            _plausible(raw.get("timestamp")) if time_ms is None else time_ms / 1000,
+            _plausible(entries[0].get("elapsed")) if entries else None,
         )
 
     def continues(self, earlier: _Trail) -> bool:
         """Whether this is the same run as an earlier document, not before it."""
-        alike = self.version == earlier.version and self.jobs == earlier.jobs
-        times = (earlier.time, self.time, earlier.elapsed, self.elapsed)
-        if alike and all(start for _, start in self.jobs):
-            return isinstance(earlier.time, int | float) and isinstance(self.time, int | float) and earlier.time <= self.time
-        if not alike or not all(isinstance(each, int | float) for each in times):
+        if self.version != earlier.version or self.jobs != earlier.jobs or self.time_s is None or earlier.time_s is None:
             return False
-        scale = 1000 if isinstance(self.time, int) and self.time > 1e11 else 1
-        begins = [each.time / scale - each.elapsed for each in (earlier, self)]  # type: ignore[operator]
-        return earlier.time <= self.time and abs(begins[1] - begins[0]) <= 2  # type: ignore[operator]
+        if not all(start for _, start in self.jobs):
+            if self.elapsed_s is None or earlier.elapsed_s is None:
+                return False
+            # Both are rounded to seconds.
+            if abs((self.time_s - self.elapsed_s) - (earlier.time_s - earlier.elapsed_s)) > 2:
+                return False
+        return earlier.time_s <= self.time_s
+
+
+def _plausible(value: object) -> float | None:
+    """A time in s or ms."""
+    return float(value) if isinstance(value, int | float) and 0 <= value < 1e15 else None
 
 
 class _Bad(Exception):
