@@ -41,6 +41,11 @@ def test_other_json_is_no_document() -> None:
     assert found.jobs[0].name == "first"
 
 
+def test_a_document_within_other_json() -> None:
+    found = fiojson.parse(f'{{"runs": [{{"result": {ONE}}}, {{"result": {TWO}}}], "jobs": 2}}', "f")
+    assert (found.jobs[0].name, found.others) == ("second", 1)
+
+
 @pytest.mark.parametrize("cut", [30, len(TWO) // 2, len(TWO) - 3])
 def test_a_last_document_that_is_cut_off_is_refused(cut: int) -> None:
     line = ONE.count("\n") + 1

@@ -24,7 +24,7 @@ import math
 import os
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -221,6 +221,13 @@ class _Node:
         if isinstance(self.raw, Repeated) and key in self.raw.repeated:
             self.bad(key, "is there more than once, with different values")
         return self.raw.get(key)
+
+    def items(self) -> Iterator[tuple[str, Any]]:
+        """All keys and values."""
+        if isinstance(self.raw, Repeated):
+            for key in self.raw.repeated:
+                self.get(key)
+        yield from self.raw.items()
 
     def node(self, key: str) -> _Node | None:
         """The object of this name, None if it is absent or empty."""
@@ -436,8 +443,9 @@ def _directions(job: _Node) -> list[str]:
 def _percentiles(raw: _Node, unit: int) -> dict[float, float]:
     found = raw.node("percentile")
     values: dict[float, float] = {}
-    for key in found.raw if found else ():
-        assert found is not None
+    if found is None:
+        return values
+    for key, printed in found.items():
         try:
             percent = float(key)
         except ValueError:
@@ -447,7 +455,7 @@ def _percentiles(raw: _Node, unit: int) -> dict[float, float]:
             continue
         if not 0 < percent <= 100:
             found.bad(repr(key), "is no percentage")
-        value = float(unit * found.as_count(key, found.get(key)))
+        value = float(unit * found.as_count(key, printed))
         if values.setdefault(percent, value) != value:
             found.bad(repr(key), "is there more than once, with different values")
     return values
@@ -458,15 +466,16 @@ def _bins(raw: _Node, in_us: bool) -> dict[int, int]:
     its histogram among them."""
     found = raw.node("bins")
     values: dict[int, int] = {}
-    for key in found.raw if found else ():
-        assert found is not None
+    if found is None:
+        return values
+    for key, printed in found.items():
         if in_us and key.startswith("FIO_IO_U_PLAT"):
             continue
         bucket = int(key) if key.isascii() and key.isdecimal() and len(key) < 20 else -1
         if bucket < 0 or (in_us and bucket >= BUCKETS_US):
             found.bad(repr(key), "is no bucket")
         value = 1000 * midpoint(bucket) if in_us else bucket
-        count = found.as_count(key, found.get(key))
+        count = found.as_count(key, printed)
         if values.setdefault(value, count) != count:
             found.bad(repr(key), "is there more than once, with different values")
     return {value: count for value, count in values.items() if count}

@@ -8,9 +8,12 @@ JSON+ has as `bins`.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import accumulate
 
 # fio's histogram (stat.h): 64 buckets for each power of two, a bucket stands for its midpoint. What does not fit is
 # counted in the last bucket: from 2.99 on of 29 groups in ns, so from 17.1 s on; before of 19 groups in us, from 16.7 s.
@@ -46,6 +49,12 @@ class Latency:
     percentiles: Mapping[float, float] = field(default_factory=dict)
     limit: int = SATURATED_NS
 
+    @cached_property
+    def _cumulated(self) -> tuple[list[int], list[int]]:
+        """The buckets in their order, and how many samples each and those before it have."""
+        buckets = sorted(self.bins)
+        return buckets, list(accumulate(self.bins[each] for each in buckets))
+
     def percentile(self, percent: float) -> float | None:
         """Latency in ns that `percent` of the samples do not exceed, by fio's own rule: the first bucket at which the
         count reaches that share. A bucket's midpoint may lie beyond the exact maximum, which then is the answer.
@@ -54,13 +63,9 @@ class Latency:
             return None
         value: float | None = None
         if self.bins:
-            rank = round(percent * 1_000_000) * sum(self.bins.values())
-            reached = 0
-            for each in sorted(self.bins):
-                reached += self.bins[each]
-                value = float(each)
-                if reached * 100_000_000 >= rank:
-                    break
+            buckets, reached = self._cumulated
+            rank = -(-round(percent * 1_000_000) * reached[-1] // 100_000_000)
+            value = float(buckets[min(bisect_left(reached, rank), len(buckets) - 1)])
         else:
             value = self.percentiles.get(percent)
         if value is None or value >= self.limit:

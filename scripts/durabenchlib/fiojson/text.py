@@ -54,8 +54,8 @@ def decode(data: bytes) -> str:
 
 
 def scan(text: str) -> Iterator[Found | Damage | str]:
-    """What is in a text, in its order: fio documents, whole or not, and the lines outside of all objects. Objects that
-    are not fio's are left out."""
+    """What is in a text, in its order: fio documents, whole or not, and the lines outside of all objects. Of objects that
+    are not fio's, only the documents within them."""
     position = at = 0
     line = 1
     while begin := _BEGIN.search(text, position):
@@ -65,10 +65,10 @@ def scan(text: str) -> Iterator[Found | Damage | str]:
         at = start
         value, position, error = _object(text, start)
         if error is None:
-            if _is_document(value):
-                yield Found(value, line)
-            elif "fio version" in value or "jobname" in value:
-                yield Damage(line, _incomplete(value))
+            if "fio version" in value or "jobname" in value:
+                yield Found(value, line) if _is_document(value) else Damage(line, _incomplete(value))
+            else:
+                yield from (Found(each, line) for each in _documents(value))
         elif _FIO.match(text, start):
             yield Damage(line, _place(text, start, line, error))
             following = _FIO_BEGINS.search(text, start + 1)
@@ -92,6 +92,17 @@ def _is_document(value: dict[str, Any]) -> bool:
         if isinstance(entries, list) and entries and all(isinstance(each, dict) and "jobname" in each for each in entries):
             return True
     return False
+
+
+def _documents(value: Any) -> Iterator[dict[str, Any]]:
+    """The documents that a value is or has within it."""
+    rest = [value]
+    while rest:
+        each = rest.pop()
+        if isinstance(each, dict) and _is_document(each):
+            yield each
+        elif isinstance(each, dict | list):
+            rest += reversed(list(each.values()) if isinstance(each, dict) else each)
 
 
 def _incomplete(value: dict[str, Any]) -> str:
