@@ -173,6 +173,19 @@ def test_other_devices_than_the_measurements(small: str, kernel: Kernel, tmp_pat
         planned(small, kernel, tmp_path / "other", devices=devices)
 
 
+@pytest.mark.parametrize(
+    ("settings", "filled"), [({"memory_backed": 1}, True), ({"memory_backed": "1"}, True), ({"memory_backed": 0}, False), ({}, False)]
+)
+def test_a_device_in_the_guests_memory_is_filled_before_its_file_system(
+    small: str, kernel: Kernel, tmp_path: Path, settings: dict[str, str | int], filled: bool
+) -> None:
+    devices = [LabDevice("null_blk", "32m", settings=settings)]
+    planned(small, kernel, tmp_path / "root", cases=["files"], strategies=["fua"], devices=devices)
+    lines = (tmp_path / "root/plan/plan").read_text().splitlines()
+    assert lines[0].startswith("make_null_blk nullb0 size=32")
+    assert lines[1:-3] == ["fill_device nullb0", "make_xfs nullb0"][not filled :]
+
+
 def test_what_the_comparisons_need(small: str) -> None:
     assert plan.needed(measurement.find(small)[0]) == {
         "9.9": {"seq": ["dsync", "fua"], "list": ["dsync"]},
