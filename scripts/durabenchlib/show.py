@@ -141,7 +141,8 @@ def _of_jobs(jobs: Sequence[Job], host: str | None, name: str | None) -> Iterato
         if direction == "sync":
             ios = None if None in syncs else sum(count or 0 for count in syncs)
         percents = sorted({*fiojson.PERCENTS, *latency.percentiles})
-        values = {f"{percent:g}": latency.percentile(percent) for percent in percents}
+        # fio prints them with 6 decimals.
+        values = {f"{percent:.9g}": latency.percentile(percent) for percent in percents}
         yield Row(
             host=host,
             job=name,
@@ -235,11 +236,15 @@ def _table(rows: Sequence[Row]) -> Iterator[str]:
         return
     cells = [_head("", TEXT_PERCENTS), *(_cells(row, TEXT_PERCENTS) for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    titles = [None, *map(_title, rows)]
-    for position, (title, row) in enumerate(zip(titles, cells, strict=True)):
-        if title is not None and title != titles[position - 1]:
-            yield tables.printable(title)
+    told: set[tuple[str, str]] = set()
+    for title, row in zip(["", *map(_title, rows)], cells, strict=True):
         name, *numbers = (tables.printable(cell) for cell in row)
+        # Clones have the same name.
+        if title not in {each for each, _ in told} or (title, name) in told:
+            told = {(title, name)}
+            if title:
+                yield tables.printable(title)
+        told.add((title, name))
         yield "  ".join([f"  {name:{widths[0]}}", *(f"{cell:>{width}}" for cell, width in zip(numbers, widths[1:]))])
 
 
@@ -276,8 +281,9 @@ def comma_separated(show: Show) -> str:
     )
     for shown in show.files:
         for row in shown.rows:
+            texts = (shown.path, shown.fio, row.host, row.job, row.distribution)
             writer.writerow(
-                (shown.path, shown.fio, row.host, row.job, row.distribution, row.ios, row.bytes, row.runtime_s, row.iops)
+                (*(text and tables.printable(text) for text in texts), row.ios, row.bytes, row.runtime_s, row.iops)
                 + (row.bw_bytes, row.samples, row.min_ns, row.mean_ns, row.stddev_ns)
                 + (*(row.percentiles_ns.get(percent) for percent in percents), row.max_ns)
             )

@@ -103,6 +103,7 @@ def test_output_without_json_is_refused_with_what_it_says() -> None:
         '{"fio version": "fio-3.33", "jobs": [3]}',
         '{"fio version": "fio-3.33", "jobs": []}',
         '{"fio version": "fio-3.33", "jobs": [{"error": "?"}]}',
+        '{"fio version": "fio-3.33", "jobs": [{"error": -2147483648}]}',
         '{"fio version": "fio-3.33", "jobs": [{"write": 3}]}',
         '{"fio version": "fio-3.33", "jobs": [{"write": {"clat_ns": {"N": 1, "bins": {"x": 1}}}}]}',
         '{"fio version": "fio-3.33", "jobs": [{"write": {"total_ios": 1e999}}]}',

@@ -77,6 +77,31 @@ def test_a_row_for_each_distribution_in_csv_and_markdown(capsys: pytest.CaptureF
     assert len(table) == len(expected) + 2 * len(files)
 
 
+def test_clones_stand_apart(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    clone = sample_run.job("clone", reads=[1001], writes=[2001])
+    (tmp_path / "f").write_text(sample_run.document(clone, clone))
+    lines = show(capsys, tmp_path / "f")[1].splitlines()
+    assert [line.split()[0] for line in lines[2:11]] == [
+        *("clone", "read.clat", "write.clat") * 2,
+        *("all", "read.clat", "write.clat"),
+    ]
+
+
+def test_percentiles_that_lie_close_together(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    text = sample_run.document(sample_run.job(writes=[1001] * 9)).replace('"bins"', '"unused"')
+    printed = '"percentile": {"99.999999": 500, "100.000000": 1001},'
+    (tmp_path / "f").write_text(text.replace('"N": 9,', f'"N": 9, {printed}').replace('"min": 1001', '"min": 1'))
+    (row,) = json.loads(show(capsys, "--format", "json", tmp_path / "f")[1])["files"][0]["rows"]
+    assert row["percentiles_ns"] == {"99.999999": 500, "100": 1001}
+
+
+def test_names_that_no_encoding_has(capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path) -> None:
+    (tmp_path / "f").write_text(sample_run.document(sample_run.job("a\ud800\x1b[2J\n", writes=[1001])))
+    for form in ("text", "md", "csv", "json"):
+        assert cli.main(["show", "--format", form, str(tmp_path / "f")]) == 0
+        assert b"\x1b[2J" not in capfdbinary.readouterr().out
+
+
 def test_files_of_several_versions(capsys: pytest.CaptureFixture[str]) -> None:
     out = show(capsys, "--format", "json", SHAPES / "fio-3.43-client.txt", SHAPES / "fio-3.42-banner.txt")[1]
     (warning,) = json.loads(out)["warnings"]

@@ -264,7 +264,7 @@ class _Node:
         value = self.get(key)
         if value is None and key not in self.raw:
             return 0
-        if not isinstance(value, int) or isinstance(value, bool) or not -(2**31) <= value < 2**31:
+        if not isinstance(value, int) or isinstance(value, bool) or not -(2**31) < value < 2**31:
             self.bad(key, f"is {value!r:.80}, no int")
         return value
 
