@@ -159,8 +159,8 @@ def _run(args: argparse.Namespace) -> int:
         failures = guest.shown(plans, console, stop)
     for failure in failures.values():
         raise failure
-    runs = [results.load_run(path) for _, path in plans]
-    if len(runs) > 1:
+    if len(plans) > 1:
+        runs = [results.load_run(path) for _, path in plans]
         comparison = Comparison([each for run in runs[1:] for each in compare.compare_runs(runs[0], run).measurements])
         formats.write_json(output / "comparison.json", comparison)
         compare.print_text(comparison, Console())
