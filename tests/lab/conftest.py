@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from durabenchlib.errors import Failure
+from durabenchlib.lab import initramfs
 from durabenchlib.lab.kernels import Kernel
 
 MEASUREMENT = """
@@ -107,7 +109,17 @@ def kernel(tmp_path: Path) -> Kernel:
 
 
 @pytest.fixture
-def fake_qemu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+def tools() -> None:
+    """What every guest's files are made with and of is there."""
+    try:
+        for name in ("busybox", "dmsetup"):
+            initramfs.tool(name)
+    except Failure as failure:
+        pytest.skip(str(failure))
+
+
+@pytest.fixture
+def fake_qemu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tools: None) -> Callable[[str], None]:
     """fake_qemu(SHELL): the shell text is what QEMU does from now on; `$disk` is the guest's, and `keep FOLDER` hands a folder out
     as lab/init does."""
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from durabenchlib import formats
 from durabenchlib.errors import Failure
-from durabenchlib.lab import initramfs, kernels, qemu
+from durabenchlib.lab import kernels, qemu
 from durabenchlib.lab.kernels import Kernel
 
 from command import durabench
@@ -20,12 +20,10 @@ LIMIT_S = 900
 
 
 @pytest.fixture
-def stock() -> Kernel:
+def stock(tools: None) -> Kernel:
     """A stock kernel, fetched if none is there."""
     try:
         qemu.program()
-        for name in ("busybox", "dmsetup"):
-            initramfs.tool(name)
         found = kernels.fetched()
         return found[-1] if found else kernels.fetch([SERIES])[0]
     except Failure as failure:

@@ -62,7 +62,7 @@ Execute = Callable[..., Run]
 
 
 @pytest.fixture
-def execute(small: str, kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Execute:
+def execute(small: str, kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tools: None) -> Execute:
     """execute(repeat=1) -> the run, in tmp_path/out."""
     monkeypatch.setattr(qemu, "BOOT_S", 20.0)
     monkeypatch.setattr(guest, "_fill", lambda guest, root: None)  # nothing is booted
@@ -107,11 +107,12 @@ def test_all_goes_well(execute: Execute, fake_qemu: Callable[[str], None], tmp_p
             "kernel panicked: VFS: Unable to mount root fs",
         ),
         ("echo 'durabench: error nbd-client: nbd0 is not there'", "the guest gave up: nbd-client: nbd0 is not there"),
+        ("echo 'durabench: error results: dd: No space left on device'", "the guest gave up: results: dd: No space left on device"),
         ("echo 'qemu: no such kernel' >&2; exit 3", "ended with status 3: qemu: no such kernel"),
         ("echo 'durabench: done'", "left out a part of its plan"),
         ("exit 0", "ended before its plan did: the last it said was 'end'"),
     ],
-    ids=["panic", "error", "qemu", "gap", "early"],
+    ids=["panic", "error", "full", "qemu", "gap", "early"],
 )
 def test_an_end_before_its_time(
     execute: Execute, fake_qemu: Callable[[str], None], tmp_path: Path, text: str, says: str
@@ -133,6 +134,14 @@ def test_nothing_at_all(execute: Execute, fake_qemu: Callable[[str], None], tmp_
     with pytest.raises(Failure, match="status 1: failed to find romfile"):
         execute()
     assert "romfile" in (tmp_path / "out/console.log.qemu").read_text()
+    assert kept(tmp_path).status == "failed"
+
+
+def test_no_qemu(execute: Execute, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(qemu, "PROGRAM", "qemu-system-none")
+    with pytest.raises(Failure, match="qemu-system-none is not there: install the package qemu-system-x86") as caught:
+        execute()
+    assert caught.value.status == Exit.MISSING
     assert kept(tmp_path).status == "failed"
 
 

@@ -58,7 +58,7 @@ def test_modules_that_can_not_be_had(kernel: Kernel, tmp_path: Path, wanted: str
         initramfs.add_modules(tmp_path, kernel, [wanted])
 
 
-def test_a_program_brings_its_libraries(tmp_path: Path) -> None:
+def test_a_program_brings_its_libraries(tmp_path: Path, tools: None) -> None:
     initramfs.add_programs(tmp_path, [initramfs.tool("dmsetup")])
     done = subprocess.run(
         ["unshare", "--user", "--map-root-user", "chroot", tmp_path, "/bin/dmsetup", "--version"], capture_output=True, text=True, check=False
@@ -75,7 +75,7 @@ def test_a_tool_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     assert caught.value.status == Exit.MISSING
 
 
-def test_archives_follow_each_other(tmp_path: Path) -> None:
+def test_archives_follow_each_other(tmp_path: Path, tools: None) -> None:
     for name in ("one", "two"):
         (tmp_path / name / "folder").mkdir(parents=True)
         (tmp_path / name / "folder" / f"a {name}").write_text(name)

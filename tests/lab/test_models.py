@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import time
 import tomllib
@@ -23,6 +24,8 @@ PLUGIN = BUILD / "lab/model/nbdkit-devicemodel-plugin.so"
 HDD, NVME, NULL = (MODELS / f"{name}.conf" for name in ("st20000nm007d", "nvme", "null"))
 
 nbd = pytest.importorskip("nbd", reason="python3-libnbd is missing")
+if not shutil.which("nbdkit"):
+    pytest.skip("nbdkit is missing", allow_module_level=True)
 if not PLUGIN.exists():
     pytest.skip("the models are not built: nbdkit-plugin-dev or libbsd-dev is missing", allow_module_level=True)
 Connect = Callable[..., Any]
