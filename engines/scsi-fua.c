@@ -85,6 +85,7 @@ static const struct {
 	const char *name;
 } additional_senses[] = {
 	{ 0x0000, "no additional sense information" },
+	{ 0x0006, "I/O process terminated" },
 	{ 0x0300, "peripheral device write fault" },
 	{ 0x0400, "logical unit not ready, cause not reportable" },
 	{ 0x0401, "logical unit is in process of becoming ready" },
