@@ -8,6 +8,7 @@ in the units of the axes, sizes in inches. Axes of rates begin at 0, axes of lat
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -99,20 +100,21 @@ class Panel:
     guide: float | None = None
     height: float = 2.6
 
-    @property
-    def line_width(self) -> float:
-        """Points; thinner where there are many lines."""
-        return 1.4 if sum(mark.draw == "line" for mark in self.marks) <= 8 else 0.8
+    def line_width(self, box: Box) -> float:
+        """Points; thinner where there are many lines or little room."""
+        lines = sum(mark.draw == "line" for mark in self.marks)
+        return 1.4 if lines <= 8 and box.width * WIDTH > 1.5 else 0.8
 
 
 @dataclass(frozen=True)
 class Box:
-    """Place of a panel in its figure, in fractions from the lower left."""
+    """Place of a panel's axes in its figure, in fractions from the lower left; `room` for a title above them, in inches."""
 
     left: float
     bottom: float
     width: float
     height: float
+    room: float
 
 
 @dataclass(frozen=True)
@@ -157,6 +159,7 @@ class Figure:
                         bottom / self.height,
                         max(cell - left - right, cell / 4) / WIDTH,
                         (top - title - bottom) / self.height,
+                        cell - left,
                     )
                 )
             top -= height
@@ -173,8 +176,18 @@ def _widest(texts: Iterable[str]) -> float:
 
 def fitting(text: str, inches: float) -> str:
     """A text that takes no more room than this: jobs and devices may be called anything."""
-    most = int(inches / CHAR)
+    most = max(int(inches / CHAR), 2)
     return text if len(text) <= most else text[: most - 1] + "\N{HORIZONTAL ELLIPSIS}"
+
+
+def shortened(names: Sequence[str], inches: float) -> list[str]:
+    """Names that take no more room than this. If one has to be cut, all lose first what they begin with alike, which tells
+    none from another."""
+    alike = 0
+    if len(set(names)) > 1 and any(fitting(name, inches) != name for name in names):
+        alike = len(os.path.commonprefix(list(names)))
+    start = "\N{HORIZONTAL ELLIPSIS}" if alike > 1 else ""
+    return [fitting(start + name[alike:] if start else name, inches) for name in names]
 
 
 # Axes
@@ -233,13 +246,10 @@ def ratio_axis(values: Sequence[float]) -> Axis:
     return Axis("after / before", 2**low, 2**high, ticks, "log")
 
 
-def rows_axis(names: Sequence[str]) -> Axis:
-    """One row for each name, the first at the top."""
-    ticks = [(float(row), fitting(name, _LONGEST)) for row, name in enumerate(names)]
+def rows_axis(names: Sequence[str], columns: int = 1) -> Axis:
+    """One row for each name, the first at the top, in a figure of so many columns."""
+    ticks = [(float(row), name) for row, name in enumerate(shortened(names, 0.36 * WIDTH / columns))]
     return Axis("", len(names) - 0.5, -0.5, ticks)
-
-
-_LONGEST = 32 * CHAR
 
 
 def _short(value: float) -> str:
@@ -266,6 +276,9 @@ def label_height(count: int) -> float:
 _MOST_LABELS = 16
 
 
+_LONGEST = 28 * CHAR
+
+
 def labels_at_ends(x: Axis, y: Axis, marks: Sequence[Mark], height: float) -> list[Label]:
     """A label for each line, where it ends, moved as far as needed for none to cover another. `height` is that of the
     axes in inches. Of more lines than have room, the outermost are named and some between them."""
@@ -285,9 +298,10 @@ def labels_at_ends(x: Axis, y: Axis, marks: Sequence[Mark], height: float) -> li
         heights[i] = min(heights[i], limit)
         limit = heights[i] - gap
     rest = [Label(f"and {more} more", heights.pop(0))] if more else []
+    names = shortened([mark.name for mark, _, _ in ends], _LONGEST)
     return rest + [
-        Label(fitting(mark.name, _LONGEST), placed, mark, (across, wanted))
-        for (mark, across, wanted), placed in zip(ends, heights, strict=True)
+        Label(name, placed, mark, (across, wanted))
+        for name, (mark, across, wanted), placed in zip(names, ends, heights, strict=True)
     ]
 
 
@@ -297,7 +311,8 @@ def labels_beside(marks: Sequence[Mark], height: float) -> list[Label]:
     gap = LINE / height
     most = int(1 / gap + 1e-9) + 1
     shown = marks if len(marks) <= most else marks[: most - 1]
-    labels = [Label(fitting(mark.name, _LONGEST), 1 - gap * row, mark) for row, mark in enumerate(shown)]
+    names = shortened([mark.name for mark in shown], _LONGEST)
+    labels = [Label(name, 1 - gap * row, mark) for row, (name, mark) in enumerate(zip(names, shown, strict=True))]
     if len(shown) < len(marks):
         labels.append(Label(f"and {len(marks) - len(shown)} more", 1 - gap * len(shown)))
     return labels

@@ -40,6 +40,7 @@ from .canvas import (
     ratio_axis,
     rows_axis,
     share_axis,
+    shortened,
 )
 from .fiojson import SATURATED_NS, Latency, merge
 from .results import Repetition
@@ -138,8 +139,6 @@ class Context:
         if any("*" in text for text in texts):
             footer.append(strategies.NOT_DURABLE_NOTE)
         footer = [part for line in (*footer, *self.footer) for part in textwrap.wrap(line, int(1.3 * WIDTH / CHAR))]
-        room = WIDTH / columns - 0.5
-        panels = [replace(panel, title=fitting(panel.title, room)) for panel in panels]
         return Figure(f"{self.prefix}-{name}", title, panels, columns, footer, head, rows)
 
 
@@ -159,7 +158,8 @@ def ladder(context: Context) -> Figure | None:
         lines = [context.line(subject, *_ladder_steps(latency)) for subject, latency in merged]
         x = nines_axis(max(1.0, *(line.x[-1] for line in lines)))
         y = latency_axis([value for line in lines for value in line.y])
-        panels.append(Panel(name, x, y, lines, labels_at_ends(x, y, lines, _DISTRIBUTION), height=_DISTRIBUTION + 0.8))
+        height = _distribution_height(lines)
+        panels.append(Panel(name, x, y, lines, labels_at_ends(x, y, lines, height), height=height + 0.8))
     return _distribution(context, "ladder", "percentiles", panels)
 
 
@@ -171,12 +171,16 @@ def ecdf(context: Context) -> Figure | None:
         ordered = sorted(merged, key=lambda each: each[1].percentile(50) or 0.0)
         lines = [context.line(subject, *_ecdf_steps(latency)) for subject, latency in ordered]
         x = replace(latency_axis([value for line in lines for value in line.x]), label="latency")
-        labels = labels_beside(lines, _DISTRIBUTION)
-        panels.append(Panel(name, x, share_axis(), lines, labels, height=_DISTRIBUTION + 0.8))
+        height = _distribution_height(lines)
+        panels.append(Panel(name, x, share_axis(), lines, labels_beside(lines, height), height=height + 0.8))
     return _distribution(context, "ecdf", "share of samples by latency", panels)
 
 
-_DISTRIBUTION = 2.3  # inches, height of the axes
+def _distribution_height(lines: Sequence[Mark]) -> float:
+    """Inches, of the axes."""
+    return max(2.3, label_height(len(lines)))
+
+
 _PERCENTS = (50.0, 90.0, 99.0, 99.9, 99.99)
 
 
@@ -282,7 +286,7 @@ def _rows(
         shown = [[max(value, 0.001) for value in found] for found in shown]
     every = [value for each in shown for value in each]
     marks: list[Mark] = []
-    y = rows_axis([subject.name for subject in subjects])
+    y = rows_axis([subject.name for subject in subjects], columns=2)
     labels = []
     for row, (subject, found) in enumerate(zip(subjects, shown, strict=True)):
         if not found:
@@ -508,7 +512,11 @@ def latency(context: Context) -> Figure | None:
     values = [y for *_, marks, _ in shown for mark in marks for y in mark.y if not math.isnan(y)]
     y = replace(latency_axis(values, most=5), label="")
     x = _time_axis(max(found.ends[-1] for _, _, found, _, _ in shown))
-    panels = [Panel(title, x, y, marks, height=1.3 + PANEL_TOP + 0.28) for _, title, _, marks, _ in shown]
+    titles = shortened([title for _, title, *_ in shown], WIDTH / columns - 0.8)
+    panels = [
+        Panel(title, x, y, marks, height=1.3 + PANEL_TOP + 0.28)
+        for title, (*_, marks, _) in zip(titles, shown, strict=True)
+    ]
     rows = [
         [title, name, *(tables.number(float(each(known))) for each in (np.min, np.median, np.max))]
         for _, title, _, _, found in shown
@@ -528,14 +536,15 @@ def heat(context: Context) -> Figure | None:
     if not measured:
         return None
     columns = 2 if len(measured) <= 8 else 4
-    grids = [_grid(found) for _, _, found in measured]
+    grids = [_grid(found, 150 // columns, 24 // columns) for _, _, found in measured]
     most = int(max(counts.max() for _, _, counts in grids))
     panels = []
     rows = []
     taken = [bound for _, bounds, counts in grids for bound in _span(bounds, counts)]
     y = replace(latency_axis(taken, most=5), label="")
     x = _time_axis(max(found.ends[-1] for _, _, found in measured))
-    for (subject, title, _), (times, bounds, counts) in zip(measured, grids, strict=True):
+    titles = shortened([title for _, title, _ in measured], WIDTH / columns - 0.8)
+    for short, (subject, title, _), (times, bounds, counts) in zip(titles, measured, grids, strict=True):
         marks = []
         # Shades for equal factors of the count: a rare slow I/O is seen beside a thousand fast ones.
         shades = np.ceil(_SHADES * np.log(counts + 1) / np.log(most + 1)).astype(int)
@@ -557,7 +566,7 @@ def heat(context: Context) -> Figure | None:
                         opacity=0.1 + 0.9 * shade / _SHADES,
                     )
                 )
-        panels.append(Panel(title, x, y, marks, height=1.5 + PANEL_TOP + 0.28))
+        panels.append(Panel(short, x, y, marks, height=1.5 + PANEL_TOP + 0.28))
         low, high = _span(bounds, counts)
         rows.append([title, str(counts.sum()), str(counts.max()), tables.number(low), tables.number(high)])
     title = f"{context.name}: how many took how long, of the repetition with the median {context.case.metrics[0].name}"
@@ -593,7 +602,7 @@ def _percentiles(found: logs.Histograms, percent: float) -> np.ndarray:
     return np.where(total > 0, (found.bounds[bucket] + found.bounds[bucket + 1]) / 2000, np.nan)
 
 
-def _grid(found: logs.Histograms, columns: int = 75, per_decade: int = 12) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _grid(found: logs.Histograms, columns: int, per_decade: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Coarser histograms: bounds of time in s, bounds of latency in us, and counts."""
     group = -(-len(found.ends) // columns)
     times = np.append(0.0, found.ends[group - 1 :: group])

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from . import formats
-from .canvas import FONT_POINTS, INK, LINE, SWATCH, WIDTH, Axis, Box, Figure, Label, Mark, Panel
+from .canvas import FONT_POINTS, INK, LINE, SWATCH, WIDTH, Axis, Box, Figure, Label, Mark, Panel, fitting
 from .errors import Exit, Failure
 from .tables import printable
 
@@ -92,22 +92,23 @@ def _panel(panel: Panel, box: Box, height: float, block: int) -> Iterator[str]:
     yield from _axis("y", panel.y, panel.y.ticks)
     yield f"set ylabel {_quoted(panel.y.label)} offset 2,0"
     title = 1 + 0.1 / (box.height * height)
-    yield f"set label {_quoted(panel.title)} at graph 0,{title:.4f} left"
+    yield f"set label {_quoted(fitting(panel.title, box.room))} at graph 0,{title:.4f} left"
+    indent = SWATCH if any(label.line for label in panel.labels) else 0
     for label in panel.labels:
-        yield from _label(label, 1 / (box.width * WIDTH))
+        yield from _label(label, indent, 1 / (box.width * WIDTH))
     if panel.guide is not None:
         yield (
             f"set arrow from first {panel.guide:.6g},graph 0 to first {panel.guide:.6g},graph 1 nohead "
             f"linecolor rgb '{_TEXT}' linewidth 0.8"
         )
-    drawn = [f"data index {block + i} {_style(mark, panel)}" for i, mark in enumerate(panel.marks)]
+    drawn = [f"data index {block + i} {_style(mark, panel.line_width(box))}" for i, mark in enumerate(panel.marks)]
     yield f"plot {_ALSO.join(drawn)}"
 
 
 _ALSO = ", \\\n  "
 
 
-def _label(label: Label, inch: float) -> Iterator[str]:
+def _label(label: Label, indent: float, inch: float) -> Iterator[str]:
     """`inch` is one in widths of the panel."""
     if label.line is not None:
         colour = label.line.colour
@@ -117,8 +118,7 @@ def _label(label: Label, inch: float) -> Iterator[str]:
                 yield _arrow(start, end, f"linecolor rgb '{colour}' linewidth 0.8 dashtype 3")
         start, end = (1 + 0.14 * inch, label.height), (1 + (SWATCH + 0.02) * inch, label.height)
         yield _arrow(start, end, f"linecolor rgb '{colour}' linewidth 1.6 dashtype {2 if label.line.dashed else 1}")
-    place = 1 + (0.06 + (SWATCH if label.line else 0)) * inch
-    yield f"set label {_quoted(label.text)} at graph {place:.4f},{label.height:.4f} left"
+    yield f"set label {_quoted(label.text)} at graph {1 + (0.06 + indent) * inch:.4f},{label.height:.4f} left"
 
 
 def _arrow(start: tuple[float, float], end: tuple[float, float], style: str) -> str:
@@ -133,7 +133,7 @@ def _axis(which: str, axis: Axis, ticks: list[tuple[float, str]]) -> Iterator[st
     yield f"set {which}tics ({', '.join(texts)})"
 
 
-def _style(mark: Mark, panel: Panel) -> str:
+def _style(mark: Mark, width: float) -> str:
     """What follows the data in `plot`."""
     colour = _TEXT if mark.colour == INK else mark.colour
     if mark.draw == "cells":
@@ -143,7 +143,7 @@ def _style(mark: Mark, panel: Panel) -> str:
         colour = f"#{round(255 * (1 - mark.opacity)):02x}{colour[1:]}"
     colour = f"linecolor rgb '{colour}'"
     if mark.draw == "line":
-        return f"using 1:2 with lines linewidth {panel.line_width} dashtype {2 if mark.dashed else 1} {colour}"
+        return f"using 1:2 with lines linewidth {width} dashtype {2 if mark.dashed else 1} {colour}"
     if mark.draw == "whiskers":
         return f"using 1:2 with lines linewidth 1.4 {colour}"
     if mark.draw == "ticks":

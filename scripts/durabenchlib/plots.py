@@ -22,7 +22,7 @@ from matplotlib.path import Path as Outline
 from matplotlib.ticker import NullLocator
 
 from . import formats
-from .canvas import FONT_POINTS, INK, LINE, SWATCH, WIDTH, Box, Figure, Label, Mark, Panel
+from .canvas import FONT_POINTS, INK, LINE, SWATCH, WIDTH, Box, Figure, Label, Mark, Panel, fitting
 from .tables import printable
 
 # What matplotlib writes for the colour of the page's text; no mark has this black of its own.
@@ -101,7 +101,7 @@ def _text(drawing: Drawing, height: float, text: str, **style: object) -> None:
 
 def _panel(drawing: Drawing, panel: Panel, box: Box) -> None:
     axes = drawing.add_axes((box.left, box.bottom, box.width, box.height))
-    axes.set_title(printable(panel.title), loc="left", pad=5)
+    axes.set_title(printable(fitting(panel.title, box.room)), loc="left", pad=5)
     axes.set(xscale=panel.x.scale, xlim=(panel.x.low, panel.x.high), xlabel=printable(panel.x.label))
     axes.set(yscale=panel.y.scale, ylim=(panel.y.low, panel.y.high), ylabel=printable(panel.y.label))
     for ruler, ticks in ((axes.xaxis, panel.x.fitting(box.width * WIDTH)), (axes.yaxis, panel.y.ticks)):
@@ -112,12 +112,13 @@ def _panel(drawing: Drawing, panel: Panel, box: Box) -> None:
     if panel.guide is not None:
         axes.axvline(panel.guide, color=_INK, linewidth=0.8, alpha=0.6)
     for mark in panel.marks:
-        _mark(axes, mark, panel.line_width)
+        _mark(axes, mark, panel.line_width(box))
+    indent = SWATCH if any(label.line for label in panel.labels) else 0
     for label in panel.labels:
-        _label(axes, label, 1 / (box.width * WIDTH))
+        _label(axes, label, indent, 1 / (box.width * WIDTH))
 
 
-def _label(axes: Axes, label: Label, inch: float) -> None:
+def _label(axes: Axes, label: Label, indent: float, inch: float) -> None:
     """`inch` is one in widths of the panel."""
     if label.line is not None:
         style = {"color": label.line.colour, "transform": axes.transAxes, "clip_on": False}
@@ -126,8 +127,7 @@ def _label(axes: Axes, label: Label, inch: float) -> None:
             axes.plot((label.anchor[0], 1.0, 1 + 0.14 * inch), ends, linewidth=0.8, linestyle=":", alpha=0.6, **style)
         piece = (1 + 0.14 * inch, 1 + (SWATCH + 0.02) * inch)
         axes.plot(piece, [label.height] * 2, linewidth=1.6, linestyle="--" if label.line.dashed else "-", **style)
-    place = 1 + (0.06 + (SWATCH if label.line else 0)) * inch
-    axes.text(place, label.height, printable(label.text), va="center_baseline", transform=axes.transAxes)
+    axes.text(1 + (0.06 + indent) * inch, label.height, printable(label.text), va="center_baseline", transform=axes.transAxes)
 
 
 def _mark(axes: Axes, mark: Mark, width: float) -> None:

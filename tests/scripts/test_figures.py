@@ -223,6 +223,34 @@ def test_labels_do_not_cover_each_other(count: int) -> None:
     assert heights[-1] <= 1
 
 
+def test_of_more_lines_than_have_room_the_outermost_are_named() -> None:
+    x, y = canvas.linear_axis("", [1.0]), canvas.linear_axis("", [64.0])
+    lines = [canvas.Mark("line", str(i), "#000000", [0.0, 1.0], [0.0, float(i)]) for i in range(64)]
+    for labels in (canvas.labels_at_ends(x, y, lines, 1.55), canvas.labels_beside(lines, 1.55)):
+        texts = [label.text for label in labels]
+        assert len(texts) == 11 and "and 54 more" in texts and "0" in texts
+        heights = sorted(label.height for label in labels)
+        assert 0 <= heights[0] and heights[-1] <= 1
+        assert all(upper - lower > 0.099 for lower, upper in zip(heights, heights[1:]))
+    assert "63" in [label.text for label in canvas.labels_at_ends(x, y, lines, 1.55)]
+
+
+def test_long_names_keep_what_tells_them_apart() -> None:
+    names = [f"/somewhere/far/away/{name}.json" for name in ("before", "after")]
+    assert canvas.shortened(names, 14 * canvas.CHAR) == ["\N{HORIZONTAL ELLIPSIS}before.json", "\N{HORIZONTAL ELLIPSIS}after.json"]
+    assert canvas.shortened(names, 40 * canvas.CHAR) == names
+    assert canvas.shortened(["x" * 30], 10 * canvas.CHAR) == ["x" * 9 + "\N{HORIZONTAL ELLIPSIS}"]
+    assert canvas.shortened(["dsync", "dsync"], 3 * canvas.CHAR) == ["ds\N{HORIZONTAL ELLIPSIS}"] * 2
+
+
+def test_ticks_do_not_cover_each_other() -> None:
+    axis = canvas.nines_axis(9.0)
+    for length in (1.0, 2.0, 6.0):
+        kept = axis.fitting(length)
+        ends = [(length * axis.fraction(place), canvas.CHAR * len(text) / 2) for place, text in kept]
+        assert kept and all(a + half <= b - other for (a, half), (b, other) in zip(ends, ends[1:]))
+
+
 def test_boxes_hold_the_texts_around_them(tmp_path: Path) -> None:
     for figure in drawn(run_of(tmp_path)).values():
         boxes = figure.boxes()
