@@ -148,7 +148,7 @@ def parse(text: str, source: str) -> Document:
             damaged.append(f"document that begins at line {each.line} {each.what}")
             last = None
     if not trails and not damaged:
-        says = f"; it says: {messages[0][:200]!r}" if messages else ", it is empty" if not text.strip() else ""
+        says = f"; it says: {messages[0][:100]!r}" if messages else ", it is empty" if not text.strip() else ""
         raise Failure(Exit.INPUT, f"{source}: has no fio JSON in it{says} (run fio with --output-format=json+)")
     if last is None:
         raise Failure(Exit.INPUT, f"{source}: the fio {damaged[-1]}")
