@@ -174,8 +174,8 @@ def test_what_is_absent_is_not_zero() -> None:
 
 
 def test_percentiles_of_the_total_latency() -> None:
-    """3.1 to 3.10 print them as those of the completion latency."""
-    for version, owner, other in (("fio-3.5", "lat", "clat"), ("fio-3.11", "clat", "lat")):
+    """3.1 to 3.12 print them as those of the completion latency."""
+    for version, owner, other in (("fio-3.1", "lat", "clat"), ("fio-3.12", "lat", "clat"), ("fio-3.13", "clat", "lat")):
         raw = '"total_ios": 1, "clat_ns": {"max": 7, "percentile": {"50.000000": 9}}, "lat_ns": {"max": 9}'
         text = sample_run.document({"jobname": "a", "job options": {"lat_percentiles": "1"}, "write": {}}, version=version)
         found = fiojson.parse(text.replace('"write": {}', '"write": {' + raw + "}"), "f").jobs[0].directions["write"]
@@ -272,7 +272,7 @@ def test_no_samples_have_no_percentile() -> None:
 
 
 def test_samples_are_counted_where_fio_prints_no_number() -> None:
-    """Before 3.17 latencies have no N; without measuring them all of it is 0."""
+    """Before 3.18 latencies have no N; without measuring them all of it is 0."""
     text = ONE.replace('"N": 3,', '"percentile": {"99.000000": 99840, "0.00": 0},').replace('"bins"', '"unused"')
     latency = fiojson.parse(text, "f").jobs[0].directions["write"].clat
     assert (latency.n, latency.percentile(99.0), latency.percentile(50.0)) == (3, 100_000, None)

@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """What fio's JSON says, as typed values with one unit each, whichever fio wrote it.
 
-| | up to 2.20 | 2.21 | 2.99 to 3.3 | 3.4 | 3.9 | 3.18 | 3.36 |
-|---|---|---|---|---|---|---|---|
-| `io_bytes` | KiB | bytes, `io_kbytes` beside it | | | | | |
-| latencies | `clat` in us, bins by their index | | `clat_ns`, bins by their midpoint | | | | |
-| `total_ios` | since 2.1.14 | | | | | | |
-| sync | | | | `sync.lat_ns` | | | |
-| number of samples | | | | | | `N` | |
-| start of a job | | | | | | | `job_start` |
+| | since |
+|---|---|
+| `total_ios` | 2.1.14 |
+| `io_bytes` in bytes, `io_kbytes` beside it; before, `io_bytes` in KiB alone | 2.21 |
+| `clat_ns`, bins by their midpoint; before, `clat` in us, bins by their index | 2.99 |
+| `sync.lat_ns` | 3.4 |
+| `N`, the number of samples | 3.18 |
+| `job_start` | 3.36 |
 
 In client mode the jobs are called `client_stats`, with `unified_rw_reporting` the directions are called `mixed`. What is
 absent is None, never 0. A value that fio can't have printed refuses the document.
 
 Two things of fio's own accounting are mended. `sync.total_ios` stays 0 with `fdatasync=` in every release up to 3.42 (the
-syncs are counted as short reads), so syncs are counted by `sync.lat_ns.N`. From 3.1 to 3.10, percentiles of the total
+syncs are counted as short reads), so syncs are counted by `sync.lat_ns.N`. From 3.1 to 3.12, percentiles of the total
 latency (`lat_percentiles=1`) are printed as those of the completion latency.
 """
 
@@ -367,7 +367,7 @@ class _Fio:
         ios = raw.count("total_ios")
         clat, lat = self._latency(raw, "clat", ios), self._latency(raw, "lat", ios)
         total = is_on(options, "lat_percentiles") or options.get("clat_percentiles") == "0"
-        if total and self.version and (3, 1) <= self.version < (3, 11):
+        if total and self.version and (3, 1) <= self.version < (3, 13):
             clat, lat = _moved(clat, lat)
         bandwidth = raw.number("bw_bytes")
         kib = raw.number("bw")
