@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from durabenchlib.errors import Failure
-from durabenchlib.lab import initramfs
+from durabenchlib.lab import initramfs, kernels
 from durabenchlib.lab.kernels import Kernel
 
 MEASUREMENT = """
@@ -106,6 +106,18 @@ def kernel(tmp_path: Path) -> Kernel:
     image = tmp_path / "vmlinuz"
     image.touch()
     return Kernel("9.9.9-test", image, None)
+
+
+@pytest.fixture(scope="session")
+def newest() -> Callable[[str], Kernel]:
+    """newest("6.12") -> the newest stock kernel of a series, which is fetched if none is there."""
+
+    def get(series: str) -> Kernel:
+        if series not in {kernels.series_of(kernel.version) for kernel in kernels.fetched()}:
+            kernels.fetch([series])
+        return kernels.find(series)
+
+    return get
 
 
 @pytest.fixture
