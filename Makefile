@@ -40,7 +40,8 @@ test: all ## run all tests, with the sanitized build too
 
 test-lab: NEEDS := build run lab test
 test-lab: all ## run every strategy on old and new kernels, in guests
-	@FIO=$(CURDIR)/build/bin/fio tests/run tests/lab/matrix.py
+	@FIO=$(CURDIR)/build/bin/fio tests/run tests/lab/matrix.py \
+		tests/lab/passthrough.py -n "$$(nproc)" --dist loadgroup $(ARGS)
 
 matrix: NEEDS := build test
 matrix: all ## build for several releases of fio, load each into each

@@ -1,108 +1,221 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Every strategy on old and new kernels and on all kinds of devices, in guests: `make test-lab`, some twenty minutes.
 
-What a strategy costs is told by the requests that reach the device; the times are looked at nowhere.
+What a strategy does is told by the requests that reach the device and by what the engine counts; the times are looked at nowhere.
 """
 
 from __future__ import annotations
 
-import functools
+import contextlib
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from durabenchlib import formats, measurement
-from durabenchlib.formats import Run
-from durabenchlib.lab import kernels
+from durabenchlib import formats, signals
+from durabenchlib.errors import Failure
+from durabenchlib.formats import LabDevice, Run
+from durabenchlib.lab import guest, plan, qemu
+from durabenchlib.lab.kernels import Kernel
+from durabenchlib.progress import Shown
+from rich.console import Console
 
-from command import durabench
-
-KERNELS = ("6.1", "6.18", "7.3")
-DEVICES = {
-    "nvme": ["--clock", "host", "--device", "nvme,size=64m"],
-    "scsi": ["--clock", "host", "--device", "scsi,size=64m"],
-    "nbd": ["--device", "nbdkit,plugin=devicemodel,size=64m,conf=/models/nvme.conf"],
+# What each kernel has to be found to do: whether RWF_DONTCACHE wakes the flusher, flushes of an O_DSYNC write, and of a sync of 4 targets
+# on one device.
+KERNELS = {
+    "6.1": {"dontcache_kick": 0, "flushes_per_dsync_write": 1, "flushes_per_dm_sync": 4},
+    "6.18": {"dontcache_kick": 0, "flushes_per_dsync_write": 1, "flushes_per_dm_sync": 1},
+    "7.3": {"dontcache_kick": 1, "flushes_per_dsync_write": 1, "flushes_per_dm_sync": 1},
 }
+DEVICES = {
+    "nvme": LabDevice("nvme", "64m"),
+    "scsi": LabDevice("scsi", "64m"),
+    "nbd": LabDevice("nbdkit", "64m", "devicemodel", {"conf": "/models/nvme.conf"}),
+}
+WRITES = 256
+TARGETS = 16
+
+MEASUREMENT = """
+schema = "durabench-measurement/1"
+name = "{name}"
+title = "{name}"
+engine = "{engine}"
+targets = ["{target}"]
+before = "{before}"
+after = "{after}"
+strategies = {strategies}
+drop_caches = true
+[variables]
+[lab]
+comparisons = [{{ before = "6.1:{before}", after = "7.3:{after}", cases = {cases} }}]
+clock = "virtual"
+memory = "1g"
+[[lab.device]]
+model = "null_blk"
+size = "512m"
+settings = {{ memory_backed = 1, cache_size = 64, irqmode = 2, completion_nsec = 500000, hw_queue_depth = 256 }}
+{more}
+"""
+CASE = """
+[[case]]
+name = "{name}"
+job = "{name}.fio"
+metrics = [{{ name = "write.iops", better = "higher" }}]
+"""
+JOB = """[global]
+ioengine=external:${{DURABENCH_ENGINES}}/fio-{engine}.so
+strategy=${{STRATEGY}}
+counters=${{COUNTERS}}
+{place}=${{TARGET}}
+bs=4k
+{options}
+[t]
+"""
+
+Boot = Callable[..., "Outcome"]
 
 
-@pytest.fixture(scope="session", autouse=True)
-def fetched() -> None:
-    """All kernels are there."""
-    have = {kernels.series_of(kernel.version) for kernel in kernels.fetched()}
-    kernels.fetch([series for series in KERNELS if series not in have])
+class Outcome:
+    """What came out of a guest: its run, and its repetitions by case and strategy."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.run: Run = formats.read_run(folder)
+        assert self.run.environment.lab
+        self.abilities = self.run.environment.lab.abilities
+
+    def repetition(self, case: str, strategy: str) -> formats.Repetition:
+        (found,) = (each for each in self.run.repetitions if (each.case, each.strategy) == (case, strategy))
+        return found
+
+    def counters(self, case: str, strategy: str) -> dict[str, int]:
+        """What the engine counted, of all jobs together."""
+        text = (self.folder / self.repetition(case, strategy).dir / "counters.jsonl").read_text()
+        lines = [json.loads(line) for line in text.splitlines()]
+        return {key: sum(line[key] for line in lines) for key in lines[0] if isinstance(lines[0][key], int)}
+
+    def observed(self, case: str, strategy: str) -> dict[str, Any]:
+        return json.loads((self.folder / self.repetition(case, strategy).dir / "observe.json").read_text())
+
+    def device(self, case: str, strategy: str, name: str) -> dict[str, Any]:
+        """What a device did, as the kernel counts it."""
+        (found,) = (each for each in self.observed(case, strategy)["devices"] if each["name"] == name)
+        return found
 
 
-def carry_out(name: str, series: str, output: Path, *arguments: str) -> tuple[Run, Path]:
-    """The run in a guest; a repetition may fail, the guest not."""
-    done = durabench("lab", "run", name, "--kernel", series, "-o", output, *arguments, timeout=1800)
-    folder = output / kernels.find(series).name
-    assert done.returncode in (0, 1), done.stderr
-    run = formats.read_run(folder)
-    assert all(repetition.status in ("ok", "failed") for repetition in run.repetitions), done.stderr
-    return run, folder
+@pytest.fixture
+def boot(tmp_path: Path, newest: Callable[[str], Kernel]) -> Boot:
+    """boot(series, engine, {case: fio's options}, strategies, …) -> what came out of that kernel's guest. A repetition may fail."""
 
+    def carry_out(
+        series: str,
+        engine: str,
+        cases: dict[str, str],
+        strategies: list[str],
+        target: str = "block",
+        device: LabDevice | None = None,
+        more: str = "",
+    ) -> Outcome:
+        folder = tmp_path / "jobs" / engine
+        folder.mkdir(parents=True)
+        text = MEASUREMENT.format(
+            name=engine,
+            engine=engine,
+            target=target,
+            before=strategies[0],
+            after=strategies[-1],
+            strategies=json.dumps(strategies),
+            cases=json.dumps([*cases]),
+            more=more,
+        )
+        place = "directory" if target == "directory" else "filename"
+        for name, options in cases.items():
+            text += CASE.format(name=name)
+            (folder / f"{name}.fio").write_text(JOB.format(engine=engine, place=place, options=options))
+        (folder / "measurement.toml").write_text(text)
+        kernel = newest(series)
+        clock: qemu.Clock = "host" if device and device.model in ("nvme", "scsi") else "virtual"
+        devices = [device] if device else []
+        made = plan.make(plan.Request(str(folder), kernel, {case: strategies for case in cases}, devices=devices, clock=clock))
+        # Of a failure the run tells.
+        with contextlib.suppress(Failure), Shown(Console(stderr=True)) as progress:
+            guest.execute(made, tmp_path / "out", qemu.accelerator(clock, kernel.image), progress, signals.Stop())
+        outcome = Outcome(tmp_path / "out")
+        assert all(each.status in ("ok", "failed") for each in outcome.run.repetitions), outcome.run.reason
+        assert outcome.abilities == KERNELS[series]
+        return outcome
 
-def read(folder: Path, name: str) -> Any:
-    return json.loads((folder / name).read_text())
-
-
-def per_write(folder: Path, device: str) -> dict[str, float]:
-    """Flushes, and requests, that reached a device, for each write of fio's."""
-    writes = sum(job["write"]["total_ios"] for job in read(folder, "fio.json")["jobs"])
-    (seen,) = (each for each in read(folder, "observe.json")["devices"] if each["name"] == device)
-    return {"flushes": seen["flushes"] / writes, "requests": seen["writes"] / writes}
-
-
-close = functools.partial(pytest.approx, abs=0.05)
+    return carry_out
 
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("series", KERNELS)
-def test_durable_writes(series: str, device: str, tmp_path: Path) -> None:
-    strategies = measurement.find("seagate-odsync")[0].strategies
-    arguments = [*DEVICES[device], "--case", "seq", "--set", "RUNTIME=1"]
-    run, folder = carry_out(
-        "seagate-odsync", series, tmp_path, *arguments, *(word for each in strategies for word in ("--strategy", each))
-    )
-    by_strategy = {repetition.strategy: repetition for repetition in run.repetitions}
-    assert run.status == "complete", run.reason
-    assert run.environment.lab
-    if device != "nbd":
-        return
-    flushes = {each: per_write(folder / by_strategy[each].dir, "nbd0")["flushes"] for each in strategies}
-    assert flushes["none"] == close(0)
-    assert flushes["fua"] == close(0)
-    assert flushes["fua-flush"] == close(1)
-    assert flushes["write-flush"] == close(1)
-    assert flushes["dsync"] == flushes["rwf-dsync"] == close(run.environment.lab.abilities["flushes_per_dsync_write"])
+def test_durable_writes(boot: Boot, series: str, device: str) -> None:
+    strategies = ["dsync", "rwf-dsync", "fua", "fua-flush", "write-flush", "none"]
+    outcome = boot(series, "fua-dsync", {"seq": f"rw=write\nsize={4 * WRITES}k"}, strategies, device=DEVICES[device])
+    assert outcome.run.status == "complete", outcome.run.reason
+    assert (outcome.run.target.write_cache, outcome.run.target.fua) == ("write back", True)
+    kernels_way = outcome.abilities["flushes_per_dsync_write"]
+    per_write = {"dsync": kernels_way, "rwf-dsync": kernels_way, "fua": 0, "fua-flush": 1, "write-flush": 1, "none": 0}
+    name = Path(outcome.run.target.path).name
+    flushes = {each: outcome.device("seq", each, name)["flushes"] / WRITES for each in strategies}
+    assert flushes == pytest.approx(per_write, abs=0.02)
+    for each in strategies:
+        counter = outcome.counters("seq", each)
+        assert (counter["writes"], counter["durable_writes"]) == (WRITES, 0 if each == "none" else WRITES)
 
 
 @pytest.mark.parametrize("series", KERNELS)
-def test_a_linear_table(series: str, tmp_path: Path) -> None:
-    targets = 16
-    strategies = ("kernel", "per-target", "per-device")
-    arguments = ["--case", "dm", "--set", "RUNTIME=1", "--set", f"TARGETS={targets}"]
-    run, folder = carry_out("dm-linear", series, tmp_path, *arguments, *(word for each in strategies for word in ("--strategy", each)))
-    assert run.status == "complete", run.reason
-    requests = {each.strategy: per_write(folder / each.dir, "nullb0")["requests"] for each in run.repetitions}
-    assert run.environment.lab
+def test_a_linear_table(boot: Boot, series: str) -> None:
+    strategies = ["kernel", "per-target", "per-device"]
+    common = "rw=randwrite\nsize=8m\nfdatasync=1\ninvalidate=1"
+    cases = {"dm": f"{common}\nnumber_ios=64", "shared": f"{common}\nnumber_ios=16\nnumjobs=16\ngroup_reporting\ncoalesce=1"}
+    lines = f"for i in $(seq 0 {TARGETS - 1}); do echo $((i * 1024)) 1024 linear ${{TARGET}} $((i * 2048)); done"
+    tables = "[lab.tables]\n" + "".join(f"{case} = {json.dumps(['sh', '-c', lines])}\n" for case in cases)
+    outcome = boot(series, "dm-linear-flush", cases, strategies, target="dm", more=tables)
+    assert outcome.run.status == "complete", outcome.run.reason
+
     # 4 on the probe's table of 4 targets is one for each.
-    kernels_way = targets if run.environment.lab.abilities["flushes_per_dm_sync"] == 4 else 1
-    assert requests == {
-        "kernel": pytest.approx(1 + kernels_way, rel=0.1),
-        "per-target": pytest.approx(1 + targets, rel=0.1),
-        "per-device": pytest.approx(2, rel=0.1),
-    }
+    kernels_way = TARGETS if outcome.abilities["flushes_per_dm_sync"] == 4 else 1
+    per_sync = {"kernel": kernels_way, "per-target": TARGETS, "per-device": 1}
+    for strategy in strategies:
+        counter = outcome.counters("dm", strategy)
+        assert (counter["writes"], counter["syncs"]) == (64, 64 - 1)
+        # Each flush counts as a write of nothing.
+        requests = outcome.device("dm", strategy, "nullb0")["writes"]
+        assert requests == pytest.approx(64 + per_sync[strategy] * 63, rel=0.05), strategy
+
+        counter = outcome.counters("shared", strategy)
+        calls = 1 if strategy == "kernel" else per_sync[strategy]
+        assert counter["flushes_shared"] > 0
+        assert counter["flush_calls"] + counter["flushes_shared"] == calls * counter["syncs"]
 
 
 @pytest.mark.parametrize("series", KERNELS)
-def test_uncached_writes(series: str, tmp_path: Path) -> None:
-    strategies = measurement.find("xfs-dontcache")[0].strategies
-    arguments = ["--set", "SIZE=64m", *(word for each in strategies for word in ("--strategy", each))]
-    run, _ = carry_out("xfs-dontcache", series, tmp_path, *arguments)
-    for repetition in run.repetitions:
-        if repetition.strategy == "dontcache" and series == "6.1":
+def test_uncached_writes(boot: Boot, series: str) -> None:
+    strategies = ["buffered", "dontcache", "inline", "kick", "direct"]
+    size = 32 << 20
+    cases = {"seq": f"rw=write\nbs=128k\nsize={size}\nend_fsync=1"}
+    outcome = boot(series, "dontcache-kick", cases, strategies, target="directory")
+    for strategy in strategies:
+        repetition = outcome.repetition("seq", strategy)
+        if strategy == "dontcache" and series == "6.1":
+            assert repetition.status == "failed"
             assert "fio-dontcache-kick: " in (repetition.reason or "")
+            continue
+        assert repetition.status == "ok", repetition.reason
+        counter = outcome.counters("seq", strategy)
+        system = outcome.observed("seq", strategy)["system"]
+        kept = system["cached_end_bytes"] - system["cached_start_bytes"]
+        assert counter["write_bytes"] == size
+        assert outcome.device("seq", strategy, "nullb0")["write_sectors"] >= size // 512
+        peak = system["dirty_writeback_peak_bytes"]
+        if strategy == "buffered":
+            assert min(kept, peak) > 0.9 * size
         else:
-            assert repetition.status == "ok", repetition.reason
+            assert max(kept, peak) < 0.2 * size, strategy
+        assert (counter.get("writeback_bytes", 0), counter.get("kicks", 0) > 0) == {
+            "inline": (size, False),
+            "kick": (size, True),
+        }.get(strategy, (0, False)), strategy
