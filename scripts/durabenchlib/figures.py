@@ -563,7 +563,7 @@ def heat(context: Context) -> Figure | None:
                         context.colours[subject.strategy],
                         [value for pair in zip(left, right, strict=True) for value in pair],
                         [value for pair in zip(lower, upper, strict=True) for value in pair],
-                        opacity=0.1 + 0.9 * shade / _SHADES,
+                        opacity=0.2 + 0.8 * shade / _SHADES,
                     )
                 )
         panels.append(Panel(short, x, y, marks, height=1.5 + PANEL_TOP + 0.28))

@@ -76,10 +76,11 @@ def _drawn(figure: Figure, form: str, **options: object) -> bytes:
         # Of a character that the font lacks, and of the fonts that only the reader may have.
         warnings.filterwarnings("ignore", "Glyph .* missing from")
         drawing = _drawing(figure)
-        metadata = {"Date": None, "Creator": None} if form == "svg" else {"Software": None}
+        metadata = {"Software": None} if form == "png" else None
         drawing.savefig(out, format=form, metadata=metadata, **options)
-    if form != "svg":
+    if form == "png":
         return out.getvalue()
+    # When and by which release of matplotlib it was drawn would be all that differs.
     text = re.sub(r"\s*<metadata>.*?</metadata>", "", out.getvalue().decode(), flags=re.DOTALL)
     return re.sub(r' d="[^"]*"', lambda path: _TOO_EXACT.sub(r"\1", path[0]), text).encode()
 
