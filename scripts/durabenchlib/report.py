@@ -18,7 +18,7 @@ import jinja2
 import markupsafe
 from rich.console import Console
 
-from . import __version__, advice, compare, figures, formats, gnuplot, results, strategies, tables
+from . import __version__, advice, compare, figures, foreign, formats, gnuplot, results, strategies, tables
 from .errors import Exit, Failure
 from .figures import Context, Figure, Subject
 from .formats import CaseComparison, Comparison, MeasurementComparison
@@ -55,8 +55,8 @@ class CaseView:
 
 @dataclass(frozen=True)
 class MeasurementView:
-    """A measurement as the page shows it. `name` tells of which run or runs; `environment` has for each part of it rows of name, before and after; `differences`
-    are those of two runs, and `warnings` all others."""
+    """A measurement as the page shows it. `name` tells of which run or runs; `environment` has for each part of it rows of name,
+    before and after; `differences` are those of two runs, and `warnings` all others."""
 
     anchor: str
     name: str
@@ -87,6 +87,8 @@ def compare_all(runs: Sequence[Run]) -> Comparison:
     found: list[MeasurementComparison] = []
     alone: list[Failure] = []
     for run in runs:
+        if run.measurement.name == foreign.NAME:
+            continue
         try:
             found += compare.compare_runs(run, run).measurements
         except Failure as failure:
@@ -97,7 +99,7 @@ def compare_all(runs: Sequence[Run]) -> Comparison:
         if number and first is not run:
             found += compare.compare_runs(first, run).measurements
     if not found:
-        raise alone[0]
+        raise alone[0] if alone else Failure(Exit.USAGE, f"{runs[0].path}: fio's own files are compared with others; name these too")
     return Comparison(measurements=found)
 
 
@@ -196,7 +198,8 @@ def _case_view(context: Context, case: CaseComparison, drawn: list[tuple[Figure,
     recipes = []
     for subject in context.subjects:
         folder = subject.repetitions[0].folder
-        recipes.append(Recipe(subject.name, _command(folder / "command.json"), _if_there(folder / "job.fio")))
+        recipe = Recipe(subject.name, _command(folder / "command.json"), _if_there(folder / "job.fio"))
+        recipes += [recipe] if recipe.command or recipe.job else []
     return CaseView(
         anchor=context.prefix,
         comparison=case,
@@ -228,7 +231,7 @@ def _measurement_view(
         one_run=before is after,
         differences=differences,
         warnings=[warning for warning in measurement.warnings if warning not in advice.of_differences(differences)],
-        repeat=list(dict.fromkeys(_repeat(run) for run in (before, after))),
+        repeat=list(dict.fromkeys(_repeat(run) for run in (before, after) if run.measurement.name != foreign.NAME)),
     )
 
 
@@ -237,7 +240,10 @@ def _environment(measurement: MeasurementComparison) -> dict[str, list[tuple[str
     sides = [measurement.environment[side] for side in ("before", "after")]
     parts = {
         "guest of the lab": [side.get("lab") or {} for side in sides],
-        "machine": [{key: value for key, value in side.items() if key not in ("lab", "target")} for side in sides],
+        "machine": [
+            # A machine without CPUs or memory is one that nothing is known of.
+            {key: value or None for key, value in side.items() if key not in ("lab", "target", "demo")} for side in sides
+        ],
         "target": [side["target"] for side in sides],
     }
     found = {}
@@ -260,7 +266,8 @@ def _text(value: Any) -> str:
 
 def _run_view(run: Run, page: Path) -> RunView:
     manifest = run.manifest
-    link = os.path.relpath((run.path / "run.json").resolve(), page.resolve().parent)
+    kept = run.path if run.measurement.name == foreign.NAME else run.path / "run.json"
+    link = os.path.relpath(kept.resolve(), page.resolve().parent)
     return RunView(
         name=manifest.label or run.path.name,
         created=manifest.created,
@@ -327,7 +334,7 @@ def add_parser(subparsers: Any) -> None:
         help="make one HTML file of runs, and gnuplot scripts",
         description="Make one HTML file of runs: each run's strategies, and runs of one measurement against the first.",
     )
-    parser.add_argument("runs", metavar="RUN", nargs="+", type=Path, help="a run's folder")
+    parser.add_argument("runs", metavar="RUN", nargs="+", type=Path, help="a run's folder; or a file of fio's, or a folder of such")
     parser.add_argument(
         "-o", "--output", metavar="FILE", type=Path, default=Path("report.html"), help="default: report.html"
     )
@@ -359,7 +366,9 @@ def run(args: argparse.Namespace) -> int:
         raise Failure(
             Exit.USAGE, f"{args.output} is no regular file; a report has files beside it: give -o the name of a file"
         )
-    runs = [results.load_run(path) for path in dict.fromkeys(args.runs)]
+    runs = [
+        foreign.load([path], str(path)) if foreign.is_fio(path) else results.load_run(path) for path in dict.fromkeys(args.runs)
+    ]
     comparison = compare_all(runs)
     chosen = all_figures(runs, comparison, args.figure or ())
     if args.terminal:

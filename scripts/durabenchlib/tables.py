@@ -9,7 +9,7 @@ import math
 import textwrap
 import unicodedata
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from . import results, strategies
@@ -141,17 +141,16 @@ def mechanism_rows(case: CaseComparison) -> list[Row]:
     """What the mechanism says on either side, without what neither has; and the verdict on what is checked."""
     rows = []
     checks = {check.name: check for check in case.checks}
-    for key, name in {**MECHANISM, **_CHECKED}.items():
-        check = checks.get(key)
-        before, after = (case.mechanism[side].get(key) for side in ("before", "after"))
-        if check and key in _CHECKED:
-            before, after = check.before[0], check.after[0]
+    for key, name in MECHANISM.items():
+        before, after = case.mechanism["before"][key], case.mechanism["after"][key]
         if before or after or ("_per_" in key and before is not None):
-            row = Row(name, mechanism(key, before), mechanism(key, after))
-            if check:
-                ranges = ("..".join(dict.fromkeys(mechanism(key, end) for end in side)) for side in (check.before, check.after))
-                row = replace(row, spread=" -> ".join(ranges), verdict=check.verdict)
-            rows.append(row)
+            judged = checks[key].verdict if key in checks else ""
+            rows.append(Row(name, mechanism(key, before), mechanism(key, after), verdict=judged))
+    for key, name in _CHECKED.items():
+        if key in checks:
+            sides = (checks[key].before, checks[key].after)
+            ranges = ("..".join(dict.fromkeys(mechanism(key, end) for end in side)) for side in sides)
+            rows.append(Row(name, *ranges, verdict=checks[key].verdict))
     return rows
 
 

@@ -248,3 +248,22 @@ def test_a_report_goes_to_a_regular_file_only(tmp_path: Path, capsys: pytest.Cap
         assert f"{output} is no regular file" in capsys.readouterr().err
     assert fifo.is_fifo() and link.is_symlink()
     assert sorted(each.name for each in tmp_path.iterdir()) == ["fifo", "link.html", "run"]
+
+
+def test_fios_own_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two folders of them, each file a repetition: nothing is known of machine and commands, and nothing is made up."""
+    for name, us in (("old", 200), ("new", 100)):
+        (tmp_path / name).mkdir()
+        for turn in range(2):
+            text = document(job("one", writes=[us * 1000 + turn] * 500))
+            (tmp_path / name / f"{turn}.json").write_text(text)
+    folders = [str(tmp_path / name) for name in ("old", "new")]
+    assert cli.main(["report", *folders, "-o", str(tmp_path / "out.html")]) == 0
+    found = Page(tmp_path / "out.html")
+    words = " ".join(found.text.split())
+    assert "write.iops IOPS 500.0 500.0..500.0 500.0 500.0..500.0 1.00x" in words
+    assert "durabench run" not in words and "cpus" not in words and "How each was measured" not in words
+    links = [attributes["href"] for tag, attributes in found.tags if tag == "a"]
+    assert {"old", "new"} <= set(links)
+    assert cli.main(["report", folders[0], "-o", str(tmp_path / "out.html")]) == Exit.USAGE
+    assert "fio's own files are compared with others" in capsys.readouterr().err
