@@ -68,9 +68,10 @@ class Disk:
         file = str(self.file).replace(",", ",,")
         options = "".join(f",{name}={value}" for name, value in self.options.items())
         name = f"disk{number}"
+        # An error of the file's, as on a full disk, is the guest's too; else QEMU would stop the guest.
         devices = {
-            "virtio": [f"virtio-blk-pci,drive={name}"],
-            "scsi": [f"virtio-scsi-pci,id=hba{number}", f"scsi-hd,bus=hba{number}.0,drive={name},serial={name},dpofua=on"],
+            "virtio": [f"virtio-blk-pci,drive={name},werror=report"],
+            "scsi": [f"virtio-scsi-pci,id=hba{number}", f"scsi-hd,bus=hba{number}.0,drive={name},serial={name},dpofua=on,werror=report"],
             "nvme": [f"nvme,drive={name},serial={name}"],
         }
         drive = ["-drive", f"file={file},if=none,id={name},format=raw,cache=unsafe{options}"]
