@@ -496,36 +496,35 @@ def latency(context: Context) -> Figure | None:
     if not measured:
         return None
     columns = 2 if len(measured) <= 8 else 4
-    shown = []
+    names = ("p50", "p99", "max")
+    marks: list[list[Mark]] = []
+    rows: list[list[str]] = []
     for subject, title, found in measured:
-        p50, p99, most = (_percentiles(found, percent) for percent in (50, 99, 100))
-        colour = context.colours[subject.strategy]
-        begins = found.ends - (found.ends[1] - found.ends[0] if len(found.ends) > 1 else found.ends[0])
+        grouped = _grouped(found, 300 // columns)
+        p50, p99, most = values = [_percentiles(grouped, percent) for percent in (50, 99, 100)]
         known = ~np.isnan(p50)
-        corners = np.column_stack((begins[known], found.ends[known])).ravel()
-        heights = np.column_stack((p50[known], p99[known])).ravel()
-        band = Mark("cells", f"{subject.name} p50 to p99", colour, corners.tolist(), heights.tolist(), opacity=0.3)
-        lines = [
-            Mark("line", name, colour, *_steps(found.ends, values)) for name, values in (("p50", p50), ("max", most))
-        ]
-        shown.append((subject, title, found, [band, *lines], (p50, p99, most)))
-    values = [y for *_, marks, _ in shown for mark in marks for y in mark.y if not math.isnan(y)]
-    y = replace(latency_axis(values, most=5), label="")
-    x = _time_axis(max(found.ends[-1] for _, _, found, _, _ in shown))
-    titles = shortened([title for _, title, *_ in shown], WIDTH / columns - 0.8)
-    panels = [
-        Panel(title, x, y, marks, height=1.3 + PANEL_TOP + 0.28)
-        for title, (*_, marks, _) in zip(titles, shown, strict=True)
-    ]
-    rows = [
-        [title, name, *(tables.number(float(each(known))) for each in (np.min, np.median, np.max))]
-        for _, title, _, _, found in shown
-        for name, values in zip(("p50", "p99", "max"), found, strict=True)
-        for known in [values[~np.isnan(values)]]
-    ]
+        times = np.column_stack((np.insert(grouped.ends[:-1], 0, 0.0), grouped.ends))[known].ravel()
+        band = np.column_stack((p50, p99))[known].ravel()
+        colour = context.colours[subject.strategy]
+        marks.append(
+            [
+                Mark("cells", f"{subject.name} p50 to p99", colour, times.tolist(), band.tolist(), opacity=0.3),
+                Mark("line", "p50", colour, *_steps(grouped.ends, p50)),
+                Mark("line", "max", colour, *_steps(grouped.ends, most)),
+            ]
+        )
+        for name, each in zip(names, values, strict=True):
+            cells = (float(of(each[known])) for of in (np.min, np.median, np.max))
+            rows.append([title, name, *map(tables.number, cells)])
+    every = [value for each in marks for mark in each for value in mark.y if not math.isnan(value)]
+    y = replace(latency_axis(every, most=5), label="")
+    x = _time_axis(max(found.ends[-1] for _, _, found in measured))
+    titles = shortened([title for _, title, _ in measured], WIDTH / columns - 0.8)
+    height = 1.3 + PANEL_TOP + 0.28
+    panels = [Panel(title, x, y, each, height=height) for title, each in zip(titles, marks, strict=True)]
     title = f"{context.name}: latency over time, of the repetition with the median {context.case.metrics[0].name}"
     note = "of each interval, band: from p50 to p99; upper line: the longest; none where no I/O completed"
-    head = ["us", "", "least interval", "median interval", "most"]
+    head = ["us, of an interval", "", "least", "median", "most"]
     return context.figure("latency", title, _time_below(panels, columns), columns, head, rows, note)
 
 
@@ -602,19 +601,23 @@ def _percentiles(found: logs.Histograms, percent: float) -> np.ndarray:
     return np.where(total > 0, (found.bounds[bucket] + found.bounds[bucket + 1]) / 2000, np.nan)
 
 
+def _grouped(found: logs.Histograms, most: int) -> logs.Histograms:
+    """Of at most so many intervals, of which each is several of the log's."""
+    group = -(-len(found.ends) // most)
+    lasts = np.minimum(np.arange(group - 1, len(found.ends) + group - 1, group), len(found.ends) - 1)
+    counts = np.add.reduceat(found.counts, np.arange(0, len(found.ends), group), axis=0)
+    return replace(found, ends=found.ends[lasts], counts=counts)
+
+
 def _grid(found: logs.Histograms, columns: int, per_decade: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Coarser histograms: bounds of time in s, bounds of latency in us, and counts."""
-    group = -(-len(found.ends) // columns)
-    times = np.append(0.0, found.ends[group - 1 :: group])
-    if times[-1] < found.ends[-1]:
-        times = np.append(times, found.ends[-1])
-    counts = np.add.reduceat(found.counts, np.arange(0, len(found.ends), group), axis=0)
+    grouped = _grouped(found, columns)
     # Buckets of less than a row's width can't be divided, so a row is of whole buckets; one row holds all below 1 us.
     row = np.floor(per_decade * np.log10(np.maximum(found.bounds[:-1], 1000.0))).astype(int)
     firsts = np.flatnonzero(np.diff(row, prepend=row[0] - 1))
     bounds = np.append(found.bounds[firsts], found.bounds[-1]) / 1000
     bounds[0] = min(0.5, bounds[1] / 2)
-    return times, bounds, np.add.reduceat(counts, firsts, axis=1)
+    return np.insert(grouped.ends, 0, 0.0), bounds, np.add.reduceat(grouped.counts, firsts, axis=1)
 
 
 def _span(bounds: np.ndarray, counts: np.ndarray) -> tuple[float, float]:

@@ -183,6 +183,19 @@ def test_the_heat_map_has_each_completed_write(tmp_path: Path) -> None:
     assert cells[(0, 0.5), slow] < cells[(1.0, 1.5), fast] < cells[(0, 0.5), fast] == 1
 
 
+def test_long_latency_logs_are_thinned_and_lose_nothing(tmp_path: Path) -> None:
+    path = run_of(tmp_path)
+    for log in path.glob("*/*_hist.1.log"):
+        lines = [", ".join(map(str, (500 * i, 1, 4096, *[0] * 14, 2, *[0] * 14))) for i in range(1, 1001)]
+        log.write_text("\n".join(lines))
+    named = drawn(path)
+    line = named["latency"].panels[0].marks[1]
+    assert 200 < len(line.x) <= 300 and line.x[-1] == 500 and len(set(line.y)) == 1
+    assert named["heat"].rows[0][1] == "2000"
+    ends = {x for mark in named["heat"].panels[0].marks for x in mark.x}
+    assert len(ends) <= 75 + 1 and max(ends) == 500
+
+
 def test_without_histogram_logs_there_is_no_latency_over_time(tmp_path: Path) -> None:
     path = run_of(tmp_path)
     for log in path.glob("*/*_hist.1.log"):
