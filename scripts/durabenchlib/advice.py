@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from . import foreign, formats, results, strategies
+from . import foreign, formats, order, results, strategies
 from .results import Pair, Repetition, Run
 
 
@@ -78,6 +78,7 @@ def warnings(before: Run, after: Run, pairs: Sequence[Pair]) -> list[str]:
     found += _durability(pairs)
     found += _flushes(runs, pairs)
     found += _repetitions(pairs)
+    found += order.warnings(pairs)
     found += _percentiles(pairs)
     found += _page_allocation(runs, pairs)
     found += _sync_counts(pairs)
