@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from . import __version__, calibrate, compare, demo, doctor, gate, report, run, show
+from . import __version__, calibrate, compare, demo, doctor, gate, history, report, run, show
 from .errors import Exit, Failure
 from .lab import command as lab
 
@@ -47,7 +47,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="durabench", description="Measures and compares what it costs to make data durable.")
     parser.add_argument("--version", action="version", version=f"durabench {__version__}")
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
-    for module in (run, show, compare, report, gate, calibrate, doctor, demo, lab):
+    for module in (run, show, compare, report, gate, calibrate, history, doctor, demo, lab):
         module.add_parser(subparsers)
     return parser
 

@@ -42,11 +42,11 @@ def is_fio(path: Path) -> bool:
 
 def load(paths: Sequence[Path], label: str) -> Run:
     """Read fio's files, and those in folders in the order of their names, as the repetitions of one run."""
-    files = [file for path in paths for file in _files(path)]
+    found = [file for path in paths for file in files(path)]
     repetitions: list[Repetition] = []
     unusable: list[str] = []
     versions: dict[str, None] = {}
-    for order, path in enumerate(files, 1):
+    for order, path in enumerate(found, 1):
         fio = fiojson.read(path)
         if fio.errors():
             unusable.append(f"Repetition {path} is left out: {fio.errors()[0]}.")
@@ -73,7 +73,7 @@ def load(paths: Sequence[Path], label: str) -> Run:
         strategies=[STRATEGY],
         case=cases,
     )
-    folder = str(files[0].parent) if len(files) > 1 else str(files[0])
+    folder = str(found[0].parent) if len(found) > 1 else str(found[0])
     manifest = formats.Run(
         durabench=__version__,
         measurement=measurement.name,
@@ -96,7 +96,7 @@ def load(paths: Sequence[Path], label: str) -> Run:
         cases=[case.name for case in cases],
         strategies=[STRATEGY],
         variables={},
-        repeat=len(files),
+        repeat=len(found),
         repetitions=[each.entry for each in repetitions],
     )
     return Run(Path(folder), manifest, measurement, None, repetitions, unusable)
@@ -120,7 +120,8 @@ def differences(before: Run, after: Run) -> list[str]:
     return found
 
 
-def _files(path: Path) -> list[Path]:
+def files(path: Path) -> list[Path]:
+    """fio's files of a folder, in the order of their names, or the file itself."""
     if not path.is_dir():
         return [path]
     found = sorted(each for each in path.iterdir() if each.suffix in (".json", ".json+") and each.is_file())

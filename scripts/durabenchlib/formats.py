@@ -33,6 +33,7 @@ KERNEL = "durabench-kernel/1"
 NOISE = "durabench-noise/1"
 GATE = "durabench-gate/1"
 ACKNOWLEDGED = "durabench-acknowledged/1"
+HISTORY = "durabench-history/1"
 
 Better = Literal["higher", "lower"]
 TargetKind = Literal["block", "dm", "directory", "file"]
@@ -473,12 +474,13 @@ class Gate:
     schema: str = GATE
 
 
-# Changes that are known, given to `durabench history`
+# Many results: what `durabench history` reads and writes
 
 
 @dataclass
 class Acknowledged:
-    """A change that is known: of which series (empty: of all), at which result, and why."""
+    """A change that is known, and why it is no alarm: the first result with it, by name or label, of which series (of all that are
+    not told apart)."""
 
     at: str
     reason: str
@@ -493,6 +495,46 @@ class Acknowledgements:
 
     change: list[Acknowledged] = field(default_factory=list)
     schema: str = ACKNOWLEDGED
+
+
+@dataclass
+class Change:
+    """A change of a series: the first result with it, medians up to the neighbouring changes and their ratio, p of the
+    permutation test, and why it is no alarm if it was acknowledged."""
+
+    at: str
+    before: float
+    after: float
+    ratio: float
+    p: float
+    verdict: Verdict
+    acknowledged: str | None = None
+
+
+@dataclass
+class Series:
+    """One metric of one case with one strategy over all results that have it."""
+
+    case: str
+    strategy: str
+    metric: str
+    unit: str
+    better: Better
+    margin: float
+    results: list[str]
+    values: list[float]
+    changes: list[Change]
+
+
+@dataclass
+class History:
+    """Changes over many results of one measurement; `unseen` has acknowledgements that no change matches."""
+
+    durabench: str
+    measurement: str
+    series: list[Series]
+    unseen: list[str]
+    schema: str = HISTORY
 
 
 # A kernel of the lab: kernel.json beside it

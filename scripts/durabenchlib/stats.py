@@ -22,6 +22,7 @@ from .formats import Better
 ALPHA = 0.01
 
 RESAMPLES = 10_000
+_PERMUTATIONS = 499
 _SEED = 20_200_101
 
 # Ranks of more values than this are tested by the normal approximation, which is as good as exact by then.
@@ -195,3 +196,48 @@ def trend(values: Sequence[float]) -> tuple[float, float]:
     places = np.arange(len(values))
     slope = scipy.stats.theilslopes(values, places)[0]
     return float(slope * places[-1]), float(scipy.stats.kendalltau(places, values).pvalue)
+
+
+def change_points(values: Sequence[float], alpha: float = ALPHA, least: int = 3) -> list[tuple[int, float]]:
+    """Where the distribution of a series changes: the place of the first value after each change, and its p, in order. Between
+    changes there are at least `least` values.
+
+    E-divisive (Matteson and James, Journal of the American Statistical Association 109, 2014): the split whose sides have the
+    greatest energy distance, tested by permutations; then both sides alike. Seeded.
+    """
+    series = np.asarray(values, dtype=float)
+    found: list[tuple[int, float]] = []
+    segments = [(0, len(series))]
+    while segments:
+        start, end = segments.pop()
+        if end - start < 2 * least:
+            continue
+        random = np.random.default_rng((_SEED, start, end))
+        # Only the order is permuted, so that all permutations share the distances.
+        distances = np.abs(series[start:end, None] - series[None, start:end])
+        split, energy = _best_split(distances, least)
+        reached = 1
+        for _ in range(_PERMUTATIONS):
+            order = random.permutation(end - start)
+            reached += _best_split(distances[np.ix_(order, order)], least)[1] >= energy - 1e-12
+        p = reached / (_PERMUTATIONS + 1)
+        if p <= alpha:
+            found.append((start + split, p))
+            segments += [(start, start + split), (start + split, end)]
+    return sorted(found)
+
+
+def _best_split(distances: np.ndarray, least: int) -> tuple[int, float]:
+    """The first place after the best split and its scaled energy distance: of all splits of all beginnings of the series, so that a
+    change that is taken back later does not hide."""
+    n = len(distances)
+    sums = distances.cumsum(axis=0).cumsum(axis=1)
+    split, end = (least + index for index in np.triu_indices(n + 1 - least, least))
+    first, second = split, end - split
+    within_first = sums[split - 1, split - 1]
+    across = sums[split - 1, end - 1] - within_first
+    within_second = sums[end - 1, end - 1] - within_first - 2 * across
+    energy = 2 * across / (first * second) - within_first / (first * (first - 1)) - within_second / (second * (second - 1))
+    scaled = energy * first * second / end
+    best = int(np.argmax(scaled))
+    return int(split[best]), float(scaled[best])

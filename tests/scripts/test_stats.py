@@ -93,3 +93,30 @@ def test_a_trend() -> None:
     assert stats.trend([1.0, 1.2, 0.9, 1.1, 1.0, 1.1])[1] > 0.3
     assert stats.trend([1.0, 2, 3, 4]) == (0, 1)
     assert stats.trend([1.0] * 9) == (0, 1)
+
+
+def steps(*levels: tuple[int, float], seed: int = 1) -> list[float]:
+    random = np.random.default_rng(seed)
+    return [level + random.normal(0, 0.01) for count, level in levels for _ in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("series", "places"),
+    [
+        (steps((20, 1.0), (20, 1.05)), [20]),
+        (steps((15, 1.0), (12, 1.05), (20, 1.0)), [15, 27]),
+        (steps((40, 1.0)), []),
+        (steps((19, 1.0), (2, 1.5), (19, 1.0)), []),
+        ([1.0] * 6 + [2.0] * 6, [6]),
+        ([1.0] * 4 + [2.0] * 4, []),
+        ([1.0] * 12, []),
+        ([], []),
+    ],
+)
+def test_change_points(series: list[float], places: list[int]) -> None:
+    """A change, one that is taken back, none, and two that stray; and what so few values can't show."""
+    assert [place for place, _ in stats.change_points(series)] == places
+
+
+def test_unchanged_series_have_no_change_points() -> None:
+    assert sum(bool(stats.change_points(steps((12, 1.0), seed=seed))) for seed in range(40)) <= 3
