@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from . import __version__, compare, foreign, formats, results, tables
+from . import __version__, compare, foreign, formats, order, results, tables
 from .errors import Exit, Failure
 from .formats import CaseComparison, Check, Comparison, Gate, MeasurementComparison, Metric, MetricComparison
 from .results import Run
@@ -335,6 +335,8 @@ def _examine(args: argparse.Namespace, chosen: Sequence[Metric], noise: formats.
     result = examine(before, after, comparison)
     if before.path != after.path and before_strategy is None:
         result.invalid += missing(before, after)
+    if noise is None and before.path != after.path:
+        result.warnings += order.one_after_the_other(before, after)
     if noise:
         (measurement,) = comparison.measurements
         if measurement.statistics:

@@ -167,7 +167,7 @@ def checks(pair: Pair, case: CaseComparison) -> list[Check]:
         # The whole machine's dirty pages are noise where the case is not about them.
         if name == "dirty_writeback_peak_bytes" and all(metric.name != "dirty_peak" for metric in case.metrics):
             continue
-        before, after = (_range(_counted(each)[name] for each in side) for _, side in pair.sides())
+        before, after = (_known(_counted(each)[name] for each in side) for _, side in pair.sides())
         if before and after:
             found.append(_check(name, rule, before, after))
     return found
@@ -188,17 +188,26 @@ def _counted(repetition: Repetition) -> dict[str, float | None]:
     }
 
 
-def _range(values: Iterable[float | None]) -> list[float]:
-    known = [value for value in values if value is not None]
-    return [min(known), max(known)] if known else []
+def _known(values: Iterable[float | None]) -> list[float]:
+    return [value for value in values if value is not None]
 
 
 def _check(name: str, rule: _Rule, before: list[float], after: list[float]) -> Check:
-    check = Check(name, before, after, rule.tolerance, rule.slack, "no change")
-    apart = max(before[1], after[1]) * rule.tolerance + rule.slack
-    if after[0] > before[1] + apart:
+    low, high = [min(before), max(before)], [min(after), max(after)]
+    check = Check(name, low, high, rule.tolerance, rule.slack, "no change")
+    apart = max(low[1], high[1]) * rule.tolerance + rule.slack
+    if high[0] > low[1] + apart:
         check.verdict = "regressed" if rule.better == "lower" else "improved"
-    elif after[1] < before[0] - apart:
+    elif high[1] < low[0] - apart:
         check.verdict = "improved" if rule.better == "lower" else "regressed"
-        check.reason = rule.note if check.verdict == "improved" else ""
+    else:
+        return check
+    if max(low[1] - low[0], high[1] - high[0]) > apart and stats.least_p(len(before), len(after)) > stats.ALPHA:
+        # Ranges of a few values that stray lie apart by chance.
+        check.verdict = "inconclusive"
+        check.reason = (
+            "the repetitions of one side differ among themselves: others use the device or the machine, or it is not settled"
+        )
+    elif check.verdict == "improved":
+        check.reason = rule.note
     return check

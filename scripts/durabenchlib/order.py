@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 
 from . import judge, stats
-from .results import Pair, Repetition
+from .results import Pair, Repetition, Run
 
 # Of chance alone one case in a hundred is warned of.
 _ALPHA = 0.01
@@ -38,6 +38,26 @@ def warnings(pairs: Sequence[Pair]) -> Iterator[str]:
                     "and repeat."
                 )
         yield from _position(name, sides[0], sides[1], least) if _of_one_run(pair) else ()
+
+
+def one_after_the_other(before: Run, after: Run) -> Iterator[str]:
+    """A warning if all of one run was measured before all of the other, by a clock that others' work matters to."""
+    lab = after.manifest.environment.lab
+    if lab and lab.clock == "virtual":
+        return
+    old, new = (sorted(filter(None, map(_started, run.repetitions))) for run in (before, after))
+    if old and new and (old[-1] < new[0] or new[-1] < old[0]):
+        yield (
+            "All of one side was measured before all of the other: a machine that changed meanwhile looks like a change of what is "
+            "judged. Interleave them (two strategies of one run are), measure in virtual time, or raise margins to the noise of this "
+            "host by --noise (durabench calibrate)."
+        )
+
+
+def _started(repetition: Repetition) -> str | None:
+    """When a repetition began, in a form that sorts: by the manifest, or by fio, which tells from 3.36 on."""
+    starts = [job.start_ms for job in repetition.fio.jobs if job.start_ms is not None]
+    return repetition.entry.started or (f"{min(starts):015}" if starts else None)
 
 
 def _position(

@@ -126,6 +126,23 @@ def test_a_change_within_the_tolerance_of_counts(tmp_path: Path) -> None:
 # Can't be told
 
 
+def counted(folder: Path, name: str, flushes: Sequence[float]) -> Path:
+    run = SampleRun(folder / name)
+    for each in flushes:
+        run.add("seq", "fua", document(job(writes=[1000] * 1000)), observed(device(writes=1000, flushes=int(1000 * each))))
+    return run.write()
+
+
+@pytest.mark.parametrize(("after", "verdict"), [((1.6, 2.4), "inconclusive"), ((1.6, 1.6), "inconclusive"), ((3.4,) * 6, "regressed")])
+def test_counts_that_stray(tmp_path: Path, after: Sequence[float], verdict: str) -> None:
+    """Where others flush the same device, two repetitions lie apart from two by chance in one of three cases; six don't."""
+    before = (1.0, 1.4) * (len(after) // 2)
+    one, two = counted(tmp_path, "one", before), counted(tmp_path, "two", after)
+    found = judged("--baseline", one, "--candidate", two, folder=tmp_path)
+    (case,) = found["comparison"]["measurements"][0]["cases"]
+    assert {each["name"]: each["verdict"] for each in case["checks"]}["flushes_per_write"] == verdict
+
+
 def test_three_repetitions_tell_nothing(tmp_path: Path) -> None:
     one, two = fio_files(tmp_path / "one", 3), fio_files(tmp_path / "two", 3, slower=1.5, seed=1)
     found = judged("--baseline", one, "--candidate", two, folder=tmp_path)
