@@ -23,7 +23,7 @@ _TRIALS = 1000
 _LEAST_SHARE = _POWER + 1.645 * (_POWER * (1 - _POWER) / _TRIALS) ** 0.5
 
 # Repetitions that are tried. Beyond the last, a quieter host or another metric helps more than patience.
-_LADDER = (5, 6, 7, 8, 9, 10, 12, 14, 16, 18, 20, 24, 28, 32, 40, 50)
+_LADDER = (5, 6, 7, 8, 9, 10, 12, 14, 16, 18, 20, 24, 28, 32, 40, 50, 64, 80, 100)
 
 # A single run is split into blocks of this many repetitions, in their order.
 _BLOCK = 5
