@@ -148,11 +148,15 @@ def _interval(metric: MetricComparison) -> str:
 
 
 def _of_check(check: Check) -> str:
-    before, after = (
-        "..".join(dict.fromkeys(tables.mechanism(check.name, end) for end in ends)) for ends in (check.before, check.after)
-    )
-    text = f"{check.name} {before} -> {after}"
+    text = f"{check.name} {' -> '.join(_ranges(check))}"
     return f"{text}: {check.reason}" if check.reason else text
+
+
+def _ranges(check: Check) -> list[str]:
+    """The least and the greatest value before and after, one where they are shown alike."""
+    return [
+        "..".join(dict.fromkeys(tables.mechanism(check.name, end) for end in ends)) for ends in (check.before, check.after)
+    ]
 
 
 def text(gate: Gate) -> Iterator[str]:
@@ -206,11 +210,7 @@ def _figures(measurement: MeasurementComparison) -> Iterator[str]:
                 metric.verdict or "not measured",
             )
         for check in case.checks:
-            before, after = (
-                "..".join(dict.fromkeys(tables.mechanism(check.name, end) for end in ends))
-                for ends in (check.before, check.after)
-            )
-            yield _row(_where(case), check.name, before, after, "", "", check.verdict)
+            yield _row(_where(case), check.name, *_ranges(check), "", "", check.verdict)
 
 
 def _row(*cells: str) -> str:
