@@ -255,6 +255,9 @@ def _check(measurement: Measurement, folder: Path) -> None:
         for name in (*case.set, *case.generate):
             if name in RESERVED:
                 raise wrong(f"case {case.name}: {name} is given by the runner and can't be set")
+        for metric in case.metrics:
+            if metric.margin is not None and not 0 <= metric.margin < 1:
+                raise wrong(f"case {case.name}: {metric.name}: a margin is a ratio less 1, from 0 to 1, as 0.03 for 3%")
     for strategy in (measurement.before, measurement.after):
         if strategy not in measurement.strategies:
             raise wrong(f"{strategy!r} is not in strategies")
