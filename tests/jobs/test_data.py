@@ -58,16 +58,16 @@ MEASUREMENT = {
 }
 RULE = {"memory": False, "min": False, "target": False, "max": False}
 LAB = {
-    "kernels": True,
+    "comparisons": True,
     "clock": True,
     "memory": True,
     "cpus": False,
-    "cases": False,
-    "strategies": True,
-    "variables": True,
+    "variables": False,
+    "set": False,
     "device": True,
     "tables": False,
 }
+LAB_COMPARISON = {"before": True, "after": True, "cases": False}
 LAB_DEVICE = {"model": True, "size": True, "plugin": False, "settings": True}
 ROW = {"metric": True, "unit": True, "before": False, "after": True, "wrote": False, "stated": False, "note": False}
 TABLE = {"case": True, "caption": True, "before": True, "after": True, "note": False, "rows": True}
@@ -131,7 +131,10 @@ def test_measurement_keys(measurement):
     check(LAB, data["lab"], "lab")
     for device in data["lab"]["device"]:
         check(LAB_DEVICE, device, "device")
-    for variables in (data["variables"], data["demo"], data["lab"]["variables"]):
+    for comparison in data["lab"]["comparisons"]:
+        check(LAB_COMPARISON, comparison, "comparison")
+    own = data["lab"].get("set", {}).values()
+    for variables in (data["variables"], data["demo"], data["lab"].get("variables", {}), *own):
         for variable, value in variables.items():
             if isinstance(value, dict):
                 check(RULE, value, variable)
