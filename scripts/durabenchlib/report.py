@@ -99,7 +99,8 @@ def compare_all(runs: Sequence[Run]) -> Comparison:
         if number and first is not run:
             found += compare.compare_runs(first, run).measurements
     if not found:
-        raise alone[0] if alone else Failure(Exit.USAGE, f"{runs[0].path}: fio's own files are compared with others; name these too")
+        foreign_alone = Failure(Exit.USAGE, f"{runs[0].path}: fio's own files are compared with others; name these too")
+        raise alone[0] if alone else foreign_alone
     return Comparison(measurements=found)
 
 
@@ -242,7 +243,7 @@ def _environment(measurement: MeasurementComparison) -> dict[str, list[tuple[str
         "guest of the lab": [side.get("lab") or {} for side in sides],
         "machine": [
             # A machine without CPUs or memory is one that nothing is known of.
-            {key: value or None for key, value in side.items() if key not in ("lab", "target", "demo")} for side in sides
+            {key: value or None for key, value in side.items() if key not in ("lab", "target")} for side in sides
         ],
         "target": [side["target"] for side in sides],
     }
@@ -334,7 +335,9 @@ def add_parser(subparsers: Any) -> None:
         help="make one HTML file of runs, and gnuplot scripts",
         description="Make one HTML file of runs: each run's strategies, and runs of one measurement against the first.",
     )
-    parser.add_argument("runs", metavar="RUN", nargs="+", type=Path, help="a run's folder; or a file of fio's, or a folder of such")
+    parser.add_argument(
+        "runs", metavar="RUN", nargs="+", type=Path, help="a run's folder; or a file of fio's, or a folder of such"
+    )
     parser.add_argument(
         "-o", "--output", metavar="FILE", type=Path, default=Path("report.html"), help="default: report.html"
     )

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import results, strategies
-from .formats import CaseComparison, Comparison, MeasurementComparison, MetricComparison, PublishedCell
+from .formats import CaseComparison, Check, Comparison, MeasurementComparison, MetricComparison, PublishedCell
 
 # Of text: that of a patch's cover letter, so that a mail program neither wraps it nor, quoted a few times, its answers.
 WIDTH = 72
@@ -128,7 +128,8 @@ def reasons(cases: Sequence[CaseComparison]) -> dict[str, str]:
     known = {**MECHANISM, **_CHECKED}
     found: dict[str, dict[str, list[str]]] = {}
     for case in cases:
-        for each in [*case.metrics, *case.checks]:
+        judged: list[MetricComparison | Check] = [*case.metrics, *case.checks]
+        for each in judged:
             if each.reason:
                 found.setdefault(each.reason, {}).setdefault(case.name, []).append(known.get(each.name, each.name))
     return {
@@ -142,15 +143,16 @@ def mechanism_rows(case: CaseComparison) -> list[Row]:
     rows = []
     checks = {check.name: check for check in case.checks}
     for key, name in MECHANISM.items():
-        before, after = case.mechanism["before"][key], case.mechanism["after"][key]
-        if before or after or ("_per_" in key and before is not None):
+        old, new = case.mechanism["before"][key], case.mechanism["after"][key]
+        if old or new or ("_per_" in key and old is not None):
             judged = checks[key].verdict if key in checks else ""
-            rows.append(Row(name, mechanism(key, before), mechanism(key, after), verdict=judged))
+            rows.append(Row(name, mechanism(key, old), mechanism(key, new), verdict=judged))
     for key, name in _CHECKED.items():
         if key in checks:
-            sides = (checks[key].before, checks[key].after)
-            ranges = ("..".join(dict.fromkeys(mechanism(key, end) for end in side)) for side in sides)
-            rows.append(Row(name, *ranges, verdict=checks[key].verdict))
+            before, after = (
+                "..".join(dict.fromkeys(mechanism(key, end) for end in ends)) for ends in (checks[key].before, checks[key].after)
+            )
+            rows.append(Row(name, before, after, verdict=checks[key].verdict))
     return rows
 
 
@@ -398,7 +400,8 @@ def markdown(comparison: Comparison) -> str:
             for row in metric_rows(case):
                 spread = f" ({row.spread})" if row.spread else ""
                 judged = f"{SYMBOLS[row.verdict]} {row.verdict}" if row.verdict else ""
-                out.append(markdown_row((row.name + spread, row.before, row.after, row.ratio, row.interval, judged, *row.published)))
+                cells = (row.name + spread, row.before, row.after, row.ratio, row.interval, judged, *row.published)
+                out.append(markdown_row(cells))
             out += ["", markdown_row(("mechanism", *sides(case), "verdict")), "|---|--:|--:|---|"]
             for row in mechanism_rows(case):
                 judged = f"{SYMBOLS[row.verdict]} {row.verdict}" if row.verdict else ""

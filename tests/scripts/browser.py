@@ -59,7 +59,9 @@ class Browser:
         self._in, theirs_out = os.pipe()
         # Above the descriptors 3 and 4, at which the browser looks for them.
         above = [fcntl.fcntl(each, fcntl.F_DUPFD, 10) for each in (theirs_in, theirs_out)]
-        alone = ["unshare", "--net"] if subprocess.run(["unshare", "--net", "true"], stderr=subprocess.DEVNULL).returncode == 0 else []
+        alone = ["unshare", "--net"]
+        if subprocess.run([*alone, "true"], stderr=subprocess.DEVNULL).returncode:
+            alone = []
         self._process = subprocess.Popen(
             ["bash", "-c", f'exec "$@" 3<&{above[0]} 4>&{above[1]}', "bash", "timeout", "-k", "5", "300", *alone, found]
             + ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--disable-dev-shm-usage"]

@@ -143,7 +143,9 @@ def test_a_screen_reader_and_a_keyboard_find_their_way(chromium: browser.Browser
     assert shown.evaluate("[...document.querySelectorAll('th')].filter(each => !each.scope).length") == 0
     assert shown.evaluate("""[...document.querySelectorAll('[aria-labelledby]')].every(each =>
       document.getElementById(each.getAttribute('aria-labelledby')).innerText)""")
-    alternatives = shown.evaluate("[...document.querySelectorAll('svg')].map(each => [each.getAttribute('role'), each.ariaLabel])")
+    alternatives = shown.evaluate(
+        "[...document.querySelectorAll('svg')].map(each => [each.getAttribute('role'), each.ariaLabel])"
+    )
     assert all(role == "img" and text for role, text in alternatives)
     shown.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
     out_of_reach = shown.evaluate("""[...document.querySelectorAll('*')].filter(each =>

@@ -105,15 +105,15 @@ def test_the_page_says_what_came_out_first(tmp_path: Path) -> None:
 
 
 def test_what_differs_between_runs_is_shown(tmp_path: Path) -> None:
-    before = run_of(tmp_path, "before")
+    before = run_of(tmp_path, "before", ("dsync",))
     environment = json.loads((before / "run.json").read_text())["environment"]
     other = {**environment, "kernel": "7.4.0"}
-    text = page(tmp_path, before, run_of(tmp_path, "after", environment=other)).text
+    text = page(tmp_path, before, run_of(tmp_path, "after", ("dsync",), environment=other)).text
     assert "The kernel is the difference; all else that was recorded is alike" in text
     assert "should be alike" not in text and "what is compared" in text
     assert "Between the runs" not in text
     other["fio"] = "fio-3.42"
-    words = " ".join(page(tmp_path, before, run_of(tmp_path, "worse", environment=other)).text.split())
+    words = " ".join(page(tmp_path, before, run_of(tmp_path, "worse", ("dsync",), environment=other)).text.split())
     assert "Before and after were measured differently: the ratios are the sum of all of this" in words
     assert "fio fio-3.33 fio-3.42 ! should be alike" in words
     assert "kernel 6.18.0 7.4.0 what is compared" in words
