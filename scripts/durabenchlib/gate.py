@@ -267,11 +267,8 @@ def annotations(gate: Gate) -> Iterator[str]:
         ("warning", "warning", gate.warnings),
     ):
         for line in lines:
-            yield f"::{kind} title=durabench {title}::{_escaped(line)}"
-
-
-def _escaped(message: str) -> str:
-    return message.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+            # Printable, it has no end of line, so that of what such a command decodes only this is left.
+            yield f"::{kind} title=durabench {title}::{tables.printable(line).replace('%', '%25')}"
 
 
 def add_parser(subparsers: Any) -> None:
