@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Every strategy on old and new kernels and on all kinds of devices, in guests: `make test-lab`, some twenty minutes.
+"""Every strategy on old and new kernels and on all kinds of devices, in guests: `make test-lab`.
 
 What a strategy does is told by the requests that reach the device and by what the engine counts; the times are looked at nowhere.
 """
