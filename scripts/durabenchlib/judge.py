@@ -39,6 +39,8 @@ class _Rule:
 
 _WRITES_PER_SYNC = 100
 
+_ACROSS = "the interval reaches across the margin"
+
 _FEWER = "see that what has to be durable still is"
 _RULES = {
     "flushes_per_write": _Rule("lower", 0.05, 0.02, _FEWER),
@@ -80,7 +82,7 @@ def judge(measurement: MeasurementComparison, noise: Noise | None = None, alpha:
         elif exact and _exact(before) and _exact(after):
             metric.interval = [min(after) / max(before), max(after) / min(before)]
             _decide(metric, p=0.0, alpha=alpha)
-            metric.reason = metric.reason or "exact: in virtual time the repetitions agree"
+            metric.reason = _ACROSS if metric.verdict == "inconclusive" else "exact: in virtual time the repetitions agree"
         elif min(len(before), len(after)) < 2:
             metric.verdict, metric.reason = "inconclusive", "one repetition does not tell how much the next one differs"
             tested.append(metric)
@@ -90,11 +92,10 @@ def judge(measurement: MeasurementComparison, noise: Noise | None = None, alpha:
             tested.append(metric)
     needed = max(LEAST_REPETITIONS, stats.repetitions_needed(len(tested), alpha))
     measurement.statistics = Statistics(alpha, len(tested), needed)
-    known = [metric for metric in tested if metric.p is not None]
     # One that has no p yet is one of the tests all the same.
     adjusted = stats.holm([1.0 if metric.p is None else metric.p for metric in tested])
     for metric, p in zip(tested, adjusted, strict=True):
-        if metric in known:
+        if metric.p is not None:
             metric.p_adjusted = p
             _decide(metric, p, alpha)
         if metric.verdict == "inconclusive":
@@ -157,7 +158,7 @@ def _say_what_it_takes(metric: MetricComparison, statistics: Statistics) -> None
             f"takes {needed} on each side"
         )
     else:
-        metric.reason = "the interval reaches across the margin; more repetitions make it narrower"
+        metric.reason = f"{_ACROSS}; more repetitions make it narrower"
 
 
 def checks(pair: Pair, case: CaseComparison) -> list[Check]:
