@@ -43,7 +43,7 @@ def test_drift(tmp_path: Path, alone: bool, times: int) -> None:
 
 
 def test_drift_within_the_margin(tmp_path: Path) -> None:
-    assert warned(tmp_path, lambda order, place, strategy: 5000 * (1 + 0.0015 * order), rounds=6) == []
+    assert warned(tmp_path, lambda order, place, strategy: 5000 * (1 + 0.001 * order), rounds=9) == []
 
 
 def test_what_comes_second(tmp_path: Path) -> None:
