@@ -78,8 +78,8 @@ def test_installed_observer_runs(installed):
 def test_installed_manual_pages_are_found(installed):
     if not shutil.which("man"):
         pytest.skip("man is not installed")
-    pages = [*(ROOT / "engines").glob("*.7"), *(ROOT / "observe").glob("*.1")]
-    assert len(pages) == 4
+    pages = [*(ROOT / "engines").glob("*.7"), *(ROOT / "observe").glob("*.1"), *(ROOT / "scripts/man").glob("*.1")]
+    assert len(pages) == 15
     for page in pages:
         done = subprocess.run(["man", "-M", installed / "share/man", "-w", page.stem], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
