@@ -187,7 +187,7 @@ class Repetition:
         interval_s = self._log_interval_s("log_hist_msec")
         if interval_s is None:
             return None
-        found = [path for path in sorted(self.folder.glob("*.log")) if logs.is_histogram(path)]
+        found = [path for path in sorted(self.folder.glob("*.log")) if logs.kind(path) == "clat_hist"]
         return logs.joint_histograms(found, direction, interval_s)
 
     def _log_interval_s(self, option: str) -> float | None:

@@ -17,13 +17,15 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from . import fiojson, formats, results, tables
+from . import fiojson, formats, logs, results, tables
 from .errors import Exit, Failure
 from .fiojson import Document, Job, Latency, Suspicion
 
 FORMATS = ("text", "md", "csv", "json")
 # So few that with them a line of text has 80 characters.
 TEXT_PERCENTS = (50.0, 99.0, 99.9)
+# What a log's values are divided by for people, and what they then are.
+_SCALES = {"ns": (1000, "us"), "KiB/s": (1024, "MiB/s"), "IOPS": (1, "IOPS"), None: (1, "?")}
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,33 @@ class ShownJob:
 
 
 @dataclass(frozen=True)
+class LogSeries:
+    """What a log has of one direction: values in the log's unit, times in s."""
+
+    direction: str
+    samples: int
+    start_s: float
+    end_s: float
+    min: float | None
+    mean: float | None
+    stddev: float | None
+    max: float | None
+    percentiles: dict[str, float]
+
+
+@dataclass(frozen=True)
+class ShownLog:
+    """What a log says; its kind and its unit are null where its name does not tell."""
+
+    kind: str | None
+    unit: str | None
+    lines: int
+    averaged: bool
+    resets: int
+    series: list[LogSeries] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
 class Shown:
     """What a file says; of one that was `refused`, only why. `failures` says what went wrong in the run."""
 
@@ -73,6 +102,7 @@ class Shown:
     jobs: list[ShownJob] = field(default_factory=list)
     rows: list[Row] = field(default_factory=list)
     messages: list[str] = field(default_factory=list)
+    log: ShownLog | None = None
 
 
 @dataclass(frozen=True)
@@ -84,10 +114,12 @@ class Show:
     schema: str = formats.SHOW
 
 
-def look(path: Path, percents: Sequence[float] = fiojson.PERCENTS) -> Shown:
-    """What a file says, by what it is, with warnings of these percentiles."""
+def look(
+    path: Path, percents: Sequence[float] = fiojson.PERCENTS, summaries: dict[Path, logs.Summary] | None = None
+) -> Shown:
+    """What a file says, by what it is, with warnings of these percentiles. What a log says is put into `summaries` too."""
     try:
-        return _fio_json(path, percents)
+        return _fio_log(path, percents, {} if summaries is None else summaries) if logs.is_log(path) else _fio_json(path, percents)
     except Failure as failure:
         return Shown(str(path), "unknown", refused=str(failure))
 
@@ -105,6 +137,73 @@ def _fio_json(path: Path, percents: Sequence[float]) -> Shown:
         rows=list(_rows(document)),
         messages=document.messages,
     )
+
+
+def _fio_log(path: Path, percents: Sequence[float], summaries: dict[Path, logs.Summary]) -> Shown:
+    summaries[path] = logs.summarize(path)
+    return _log(str(path), logs.kind(path), summaries[path], percents)
+
+
+def _log(path: str, kind: str | None, summary: logs.Summary, percents: Sequence[float]) -> Shown:
+    unit = None if kind is None else {"bw": "KiB/s", "iops": "IOPS"}.get(kind, "ns")
+    series = []
+    for direction, each in summary.series.items():
+        values = {percent: each.values.percentile(percent) for percent in fiojson.PERCENTS}
+        series.append(
+            LogSeries(
+                direction=direction,
+                samples=each.values.n or 0,
+                start_s=each.start_s,
+                end_s=each.end_s,
+                min=each.values.min,
+                mean=each.values.mean,
+                stddev=each.values.stddev,
+                max=each.values.max,
+                percentiles={f"{percent:g}": value for percent, value in values.items() if value is not None},
+            )
+        )
+    log = ShownLog(kind, unit, summary.lines, summary.averaged, summary.resets, series)
+    return Shown(path, "fio-log", warnings=list(_log_suspicions(log, summary, percents)), log=log)
+
+
+def _log_suspicions(log: ShownLog, summary: logs.Summary, percents: Sequence[float]) -> Iterator[Suspicion]:
+    if not log.lines:
+        yield Suspicion("nothing-done", "It is empty.", "The job did no I/O, or was killed.", "Look at what fio printed.")
+    if log.resets:
+        yield Suspicion(
+            "several-runs",
+            f"Its time goes back {log.resets} times.",
+            "So several runs, or several jobs, stand in it one after another, and are taken together here.",
+            "Remove logs before a run, and give each job its own (per_job_logs=1).",
+        )
+    if log.kind in ("clat", "slat", "lat") and any(each.percentiles.get("50", 1000) < 1000 for each in log.series):
+        yield Suspicion(
+            "log-unit",
+            "Half of its latencies are less than 1000.",
+            "They are read as ns; fio before 3.0 wrote us, and a log does not say which.",
+            "See which fio it is of: of such a one, all are a thousand times as long.",
+        )
+    if log.averaged:
+        yield Suspicion(
+            "averaged",
+            "Its lines have no block size, as those of log_avg_msec, each an average over some time.",
+            "Percentiles and maximum are those of the averages, and hide what single I/Os took.",
+            "Take them from JSON+ or a log of histograms, or log without log_avg_msec.",
+        )
+    elif log.unit == "ns":
+        yield from fiojson.few_samples([(direction, each.values) for direction, each in summary.series.items()], percents)
+
+
+def joint_logs(summaries: dict[Path, logs.Summary], percents: Sequence[float]) -> Iterator[Shown]:
+    """What the latency logs of several jobs of one run, by their names, say together. (Rates are not added: their lines stand for
+    other times.)"""
+    groups: dict[Path, list[Path]] = {}
+    for path in summaries:
+        if logs.kind(path) not in (None, "bw", "iops"):
+            groups.setdefault(logs.of_all_jobs(path), []).append(path)
+    for name, paths in groups.items():
+        if len(paths) > 1:
+            yield _log(str(name), logs.kind(paths[0]), logs.merge([summaries[path] for path in paths]), percents)
 
 
 def _time(seconds: float | None) -> str | None:
@@ -190,6 +289,24 @@ def _head(first: str, percents: Sequence[float]) -> list[str]:
     return [first, "I/Os", "IOPS", "MiB/s", "mean us", *(f"p{percent:g}" for percent in percents), "max us"]
 
 
+def _log_cells(log: ShownLog, series: LogSeries, percents: Sequence[float]) -> list[str]:
+    scale, _ = _SCALES[log.unit]
+    values = (series.mean, *(series.percentiles.get(f"{percent:g}") for percent in percents), series.max)
+    return [
+        series.direction,
+        str(series.samples),
+        f"{series.start_s:.3f}",
+        f"{series.end_s:.3f}",
+        *(tables.number(None if value is None else value / scale) for value in values),
+    ]
+
+
+def _log_head(log: ShownLog, first: str, percents: Sequence[float]) -> list[str]:
+    unit = _SCALES[log.unit][1]
+    samples = "I/Os" if log.kind == "clat_hist" else "lines"
+    return [first, samples, "from s", "to s", f"mean {unit}", *(f"p{percent:g}" for percent in percents), f"max {unit}"]
+
+
 def _us(ns: float | None, limit_ns: float | None = None) -> str:
     beyond = ns is not None and limit_ns is not None and ns >= limit_ns
     return (">=" if beyond else "") + tables.number(None if ns is None else ns / 1000)
@@ -197,6 +314,8 @@ def _us(ns: float | None, limit_ns: float | None = None) -> str:
 
 def _about(shown: Shown) -> str:
     """One line on a file."""
+    if shown.log is not None:
+        return f"{shown.log.kind or 'bw, iops or lat'} log, {shown.log.lines} line{'s' * (shown.log.lines != 1)}"
     jobs = "one job" if len(shown.jobs) == 1 else f"{len(shown.jobs)} jobs"
     return ", ".join(filter(None, (shown.fio or "fio of unknown version", jobs, shown.time)))
 
@@ -215,6 +334,10 @@ def print_text(show: Show, console: Console) -> None:
             _print_wrapped(console, f"failed: {failure}", "red")
         for line in _table(shown.rows):
             _print(console, line)
+        if shown.log is not None and shown.log.series:
+            cells = [_log_cells(shown.log, each, TEXT_PERCENTS) for each in shown.log.series]
+            for line in _aligned([_log_head(shown.log, "", TEXT_PERCENTS), *cells]):
+                _print(console, line)
         for warning in shown.warnings:
             _print_wrapped(console, f"warning: {warning}", "yellow")
     for warning in show.warnings:
@@ -235,17 +358,23 @@ def _table(rows: Sequence[Row]) -> Iterator[str]:
     if not rows:
         return
     cells = [_head("", TEXT_PERCENTS), *(_cells(row, TEXT_PERCENTS) for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     told: set[tuple[str, str]] = set()
-    for title, row in zip(["", *map(_title, rows)], cells, strict=True):
-        name, *numbers = (tables.printable(cell) for cell in row)
+    for title, (name, *_), line in zip(["", *map(_title, rows)], cells, _aligned(cells), strict=True):
         # Clones have the same name.
         if title not in {each for each, _ in told} or (title, name) in told:
             told = {(title, name)}
             if title:
                 yield tables.printable(title)
         told.add((title, name))
-        yield "  ".join([f"  {name:{widths[0]}}", *(f"{cell:>{width}}" for cell, width in zip(numbers, widths[1:]))])
+        yield line
+
+
+def _aligned(cells: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Rows as lines of a table, the first column to the left and all others to the right."""
+    first, *others = (max(map(len, column)) for column in zip(*cells, strict=True))
+    for row in cells:
+        name, *numbers = (tables.printable(cell) for cell in row)
+        yield "  ".join([f"  {name:{first}}", *(f"{cell:>{width}}" for cell, width in zip(numbers, others))])
 
 
 def markdown(show: Show) -> str:
@@ -263,6 +392,11 @@ def markdown(show: Show) -> str:
             head = ["job", *_head("distribution", fiojson.PERCENTS)]
             out += [tables.markdown_row(head), "|---|---|" + "--:|" * (len(head) - 2)]
             out += [tables.markdown_row([_title(row), *_cells(row, fiojson.PERCENTS)]) for row in shown.rows]
+            out.append("")
+        if shown.log is not None and shown.log.series:
+            head = _log_head(shown.log, "direction", fiojson.PERCENTS)
+            out += [tables.markdown_row(head), "|---|" + "--:|" * (len(head) - 1)]
+            out += [tables.markdown_row(_log_cells(shown.log, each, fiojson.PERCENTS)) for each in shown.log.series]
             out.append("")
         out += [f"- warning: {cell(str(warning))}" for warning in shown.warnings]
         out += [""] if shown.warnings else []
@@ -287,7 +421,24 @@ def comma_separated(show: Show) -> str:
                 + (row.bw_bytes, row.samples, row.min_ns, row.mean_ns, row.stddev_ns)
                 + (*(row.percentiles_ns.get(percent) for percent in percents), row.max_ns)
             )
+        if shown.log is not None:
+            writer.writerows(_log_line(shown, shown.log, each, percents) for each in shown.log.series)
     return out.getvalue()
+
+
+def _log_line(shown: Shown, log: ShownLog, series: LogSeries, percents: Sequence[str]) -> tuple[Any, ...]:
+    """A line of CSV: of rates the mean alone, which has a column."""
+    name = f"{series.direction}.{log.kind or 'log'}"
+    latencies = log.unit == "ns"
+    return (
+        *(tables.printable(shown.path), None, None, None, name, None, None, None),
+        series.mean if log.unit == "IOPS" else None,
+        series.mean * 1024 if log.unit == "KiB/s" and series.mean is not None else None,
+        series.samples,
+        *((series.min, series.mean, series.stddev) if latencies else (None,) * 3),
+        *(series.percentiles.get(percent) if latencies else None for percent in percents),
+        series.max if latencies else None,
+    )
 
 
 def add_parser(subparsers: Any) -> None:
@@ -295,9 +446,9 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "show",
         help="show what fio's output says, and what is suspicious in it",
-        description="Show what the output of any fio says (JSON or JSON+, of 2.1 and newer): rates, latencies and syncs of "
-        "each job and of all together, and what does not mean what it seems to. FILE may be a run's folder. Ends with 1 if "
-        "a run itself had failed, with 3 if a file can't be read.",
+        description="Show what the output of any fio says (JSON or JSON+, of 2.1 and newer; bw, iops, lat and histogram logs): "
+        "rates, latencies and syncs of each job and of all together, and what does not mean what it seems to. FILE may be a "
+        "run's folder. Ends with 1 if a run itself had failed, with 3 if a file can't be read.",
     )
     parser.add_argument("files", metavar="FILE", nargs="+", type=Path)
     parser.add_argument("--format", choices=FORMATS, default="text", help="default: text")
@@ -307,7 +458,9 @@ def add_parser(subparsers: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     """Carry out `durabench show`."""
     percents = TEXT_PERCENTS if args.format == "text" else fiojson.PERCENTS
-    files = [look(path, percents) for given in args.files for path in _expand(given)]
+    summaries: dict[Path, logs.Summary] = {}
+    files = [look(path, percents, summaries) for given in args.files for path in _expand(given)]
+    files += joint_logs(summaries, percents)
     show = Show(files, list(fiojson.mixed_versions([each.fio or "" for each in files if each.refused is None])))
     if args.format == "text":
         print_text(show, Console())

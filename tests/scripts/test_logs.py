@@ -3,12 +3,17 @@
 
 from __future__ import annotations
 
+import random
+import tracemalloc
 from pathlib import Path
 
+import numpy as np
 import pytest
 import sample_run
 from durabenchlib import logs
 from durabenchlib.errors import Exit, Failure
+from hypothesis import given, settings
+from hypothesis import strategies as some
 
 
 def written(folder: Path, text: str, name: str = "x_bw.1.log") -> Path:
@@ -62,7 +67,7 @@ def test_a_missing_log_is_refused(tmp_path: Path) -> None:
 
 def test_kinds_by_name() -> None:
     names = ["a_bw.1.log", "a_b_clat.12.log", "x_lat.log", "a_clat_hist.3.log", "a.log", "a_bw.1.txt"]
-    assert [logs.kind(Path(name)) for name in names] == ["bw", "clat", "lat", None, None, None]
+    assert [logs.kind(Path(name)) for name in names] == ["bw", "clat", "lat", "clat_hist", None, None]
 
 
 def test_joint_bandwidth_is_bytes_of_all_in_each_interval(tmp_path: Path) -> None:
@@ -91,7 +96,7 @@ def test_histograms_of_jobs_are_added(tmp_path: Path) -> None:
     one, other = tmp_path / "a_clat_hist.1.log", tmp_path / "a_clat_hist.2.log"
     one.write_text(histogram_line(111, 1, {5: 2}) + histogram_line(207, 0, {7: 9}) + histogram_line(302, 1, {6: 1}))
     other.write_text(histogram_line(102, 1, {5: 3, 463: 1}))
-    assert logs.is_histogram(one) and not logs.is_histogram(tmp_path / "a_clat.1.log") and logs.kind(one) is None
+    assert logs.kind(one) == "clat_hist"
     found = logs.joint_histograms([one, other], "write", 0.1)
     assert found is not None
     assert found.ends == pytest.approx([0.1, 0.2, 0.3])
@@ -131,3 +136,165 @@ def test_histograms_of_other_coarseness_are_refused(tmp_path: Path) -> None:
     other.write_text(histogram_line(1, 1, {}, 928))
     with pytest.raises(Failure, match="has 928 buckets and another log of the run has not"):
         logs.joint_histograms([one, other], "write", 0.1)
+
+
+# -- logs of any size
+
+
+@some.composite
+def pieces(draw: some.DrawFn) -> tuple[bytes, bool]:
+    """Lines as fio writes them, and as often as not something wrong in them."""
+    both = draw(some.booleans())
+    number = some.one_of(some.integers(0, 9), some.integers(0, 2**64 - 1), some.integers(0, 2**54))
+    more = draw(some.lists(number, min_size=0, max_size=3))
+    hexadecimal = draw(some.booleans())
+    lines = []
+    for _ in range(draw(some.integers(1, 4))):
+        mean = draw(some.integers(0, 2**50))
+        fields = [draw(some.integers(0, 10**13)), mean, *([mean + draw(some.integers(0, 9))] if both else [])]
+        fields += [draw(some.integers(0, 2)), draw(some.integers(0, 2**31))]
+        lines.append(", ".join([*map(str, fields), *(f"0x{each:04x}" if hexadecimal else str(each) for each in more)]))
+    text = "\n".join(lines) + "\n"
+    if draw(some.booleans()):
+        at, with_ = draw(some.integers(0, len(text) - 1)), draw(some.text("0123456789,x -.a\r\n\0\u0663", max_size=3))
+        text = text[:at] + with_ + text[at + draw(some.integers(0, 3)) :]
+    return text.encode() + (b"" if text.endswith("\n") else b"\n"), both
+
+
+@settings(max_examples=300, deadline=None)
+@given(pieces())
+def test_the_fast_way_reads_what_the_slow_one_reads(piece: tuple[bytes, bool]) -> None:
+    data, both = piece
+    fast = logs._fast(data, both)
+    if fast is not None:
+        slow, _ = logs._slow(Path("x_bw.log"), 1, data.decode().split("\n")[:-1], both)
+        assert fast.tolist() == slow.tolist()
+
+
+def test_what_fio_writes_is_read_the_fast_way() -> None:
+    for line in ("1, 2, 1, 0", "1, 2, 1, 4096, 8192", "1, 2, 1, 4096, 8192, 0x2004, 77"):
+        table = logs._fast(f"{line}\n{line}\n".encode(), False)
+        assert table is not None and table[:, :3].tolist() == [[1, 2, 1]] * 2
+    table = logs._fast(b"1, 2, 9, 1, 4096\n", True)
+    assert table is not None and table.tolist() == [[1, 2, 1, 4096]]
+
+
+@pytest.fixture
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "_PIECE", 4096)
+
+
+@pytest.mark.usefixtures("small_pieces")
+def test_a_summary_is_that_of_all_lines(tmp_path: Path) -> None:
+    chance = random.Random(1)
+    rows = [(each // 9, int(chance.lognormvariate(11, 1)), chance.choice((0, 1)), 4096) for each in range(5000)]
+    path = written(tmp_path, "".join(f"{', '.join(map(str, row))}\n" for row in rows), "x_clat.1.log")
+    found = logs.summarize(path)
+    assert (found.lines, found.resets, found.averaged, [*found.series]) == (5000, 0, False, ["read", "write"])
+    for direction, series in found.series.items():
+        values = np.array([row[1] for row in rows if row[2] == logs.DIRECTIONS.index(direction)])
+        assert (series.values.n, series.values.min, series.values.max) == (len(values), values.min(), values.max())
+        assert series.values.mean == pytest.approx(values.mean()) and series.values.stddev == pytest.approx(values.std())
+        for percent in (50.0, 90.0, 99.0, 99.9):
+            exact = np.percentile(values, percent, method="inverted_cdf")
+            assert series.values.percentile(percent) == pytest.approx(exact, rel=1 / 64)
+    assert (found.series["read"].start_s, found.series["read"].end_s) == (0.0, 0.555)
+
+
+@pytest.mark.usefixtures("small_pieces")
+@pytest.mark.parametrize("name", ["x_clat.1.log", "x_clat_hist.1.log"])
+def test_memory_does_not_grow_with_the_log(tmp_path: Path, name: str) -> None:
+    def peak(lines: int) -> int:
+        line = "{}, 0, 4096" + ", 1" * 29 if "hist" in name else "{}, 123456, 1, 4096, 0"
+        path = written(tmp_path, "".join(line.format(1000 + each) + "\n" for each in range(lines)), name)
+        tracemalloc.start()
+        try:
+            assert logs.summarize(path).lines == lines
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    peak(500)
+    assert peak(5000) < 1.2 * peak(500)
+
+
+@pytest.mark.usefixtures("small_pieces")
+def test_a_broken_line_is_named_wherever_it_is(tmp_path: Path) -> None:
+    path = written(tmp_path, "1, 2, 1, 4096\n" * 3000 + "1, 2, 3\n" + "1, 2, 1, 4096\n" * 3000)
+    with pytest.raises(Failure, match=r"x_bw.1.log:3001: is not a line of a fio log: '1, 2, 3'"):
+        logs.summarize(path)
+
+
+@pytest.mark.usefixtures("small_pieces")
+def test_what_has_no_lines_is_no_log(tmp_path: Path) -> None:
+    with pytest.raises(Failure, match="no log of fio: a line of it has no end"):
+        logs.summarize(written(tmp_path, "7" * 100_000))
+
+
+@pytest.mark.parametrize("line", [f"1, {2**64 - 1}, 1, 0", f"{2**60}, 1, 1, 0", "-1, 2, 1, 0", "1, 2, 1", "1, 2, 1, 0\0", f"1, {'9' * 5000}, 1, 0"])
+def test_what_no_fio_measures_is_refused(tmp_path: Path, line: str) -> None:
+    with pytest.raises(Failure, match=r"x_bw.1.log:1: is not a line"):
+        logs.summarize(written(tmp_path, line + "\n"))
+
+
+def test_the_maximum_beside_the_mean_is_noticed(tmp_path: Path) -> None:
+    found = logs.summarize(written(tmp_path, "500, 2048, 9999, 1, 0\n1000, 1024, 1024, 1, 0\n"))
+    assert found.series["write"].values.max == 2048
+    with pytest.raises(Failure, match=r":1: is not a line"):
+        logs.summarize(written(tmp_path, "500, 2048, 7, 1, 0\n"))
+
+
+def test_appended_runs_are_noticed(tmp_path: Path) -> None:
+    one = "".join(f"{each}, 5, 1, 4096\n" for each in (100, 101, 100, 900))
+    assert logs.summarize(written(tmp_path, one)).resets == 0
+    assert logs.summarize(written(tmp_path, one * 3)).resets == 2
+
+
+def test_lines_without_block_size_are_averages(tmp_path: Path) -> None:
+    assert logs.summarize(written(tmp_path, "1, 2, 1, 0\n")).averaged
+    assert not logs.summarize(written(tmp_path, "1, 2, 1, 0\n1, 2, 1, 512\n")).averaged
+
+
+def test_histograms_are_summed(tmp_path: Path) -> None:
+    path = tmp_path / "a_clat_hist.1.log"
+    path.write_text(histogram_line(100, 1, {3: 5}) + histogram_line(200, 1, {3: 4, 100: 1}) + histogram_line(200, 0, {9: 7}))
+    found = logs.summarize(path)
+    assert {name: series.values.n for name, series in found.series.items()} == {"read": 7, "write": 10}
+    assert found.series["write"].values.percentile(50) == 14  # the middle of 12 to 16 ns
+
+
+def test_histograms_before_fio_3_are_in_us(tmp_path: Path) -> None:
+    path = tmp_path / "a_clat_hist.1.log"
+    path.write_text(histogram_line(100, 1, {100: 1}, 19 * 64))
+    assert logs.summarize(path).series["write"].values.percentile(50) == 100_500
+
+
+def test_impossible_histograms_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a_clat_hist.1.log"
+    path.write_text(histogram_line(100, 1, {100: 2**62}))
+    with pytest.raises(Failure, match=r"\.log:1: is not a line of a histogram log"):
+        logs.summarize(path)
+
+
+def test_jobs_are_merged(tmp_path: Path) -> None:
+    found = logs.merge(
+        [
+            logs.summarize(written(tmp_path, "100, 1000, 1, 4096\n", "x_lat.1.log")),
+            logs.summarize(written(tmp_path, "200, 3000, 1, 4096\n200, 9, 0, 4096\n", "x_lat.2.log")),
+        ]
+    )
+    write = found.series["write"]
+    assert (found.lines, write.values.n, write.values.mean, write.start_s, write.end_s) == (3, 2, 2000, 0.1, 0.2)
+    assert logs.of_all_jobs(Path("a/x_lat.12.log")) == Path("a/x_lat.*.log")
+
+
+def test_compressed_logs_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(Failure, match="--inflate-log"):
+        logs.summarize(written(tmp_path, "x", "x_lat.1.log.fz"))
+
+
+def test_logs_are_known_by_what_they_begin_with(tmp_path: Path) -> None:
+    assert logs.is_log(written(tmp_path, "1, 2, 1, 0\n", "out.txt"))
+    assert logs.is_log(written(tmp_path, "", "x_bw.log"))
+    assert not logs.is_log(written(tmp_path, '{"fio version": "fio-3.33"}', "x_lat.log"))
+    assert not logs.is_log(tmp_path / "none_bw.log")

@@ -7,6 +7,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -165,3 +166,67 @@ def test_several_jobs_without_bins(capsys: pytest.CaptureFixture[str], tmp_path:
 def test_a_clock_of_microseconds(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert "coarse-clock" in codes(capsys, tmp_path / "f", sample_run.document(sample_run.job(writes=[1000, 2000])))
     assert "coarse-clock" not in codes(capsys, tmp_path / "f", sample_run.document(sample_run.job(writes=[1001, 2000])))
+
+
+# -- logs
+
+
+@pytest.fixture
+def two_jobs(tmp_path: Path) -> list[Path]:
+    """Latency logs of two jobs, 20 ms and 4 s long, the second of two directions."""
+    paths = [tmp_path / f"x_clat.{number}.log" for number in (1, 2)]
+    paths[0].write_text("".join(f"{each}, 20000, 1, 4096, 0\n" for each in range(21)))
+    paths[1].write_text("".join(f"{each * 1000}, 40000, {direction}, 4096, 0\n" for each in range(5) for direction in (0, 1)))
+    return paths
+
+
+def test_logs_are_shown_each_and_jointly(capsys: pytest.CaptureFixture[str], two_jobs: list[Path]) -> None:
+    status, out, err = show(capsys, "--format", "json", *two_jobs)
+    one, two, joint = (each["log"] for each in json.loads(out)["files"])
+    assert (status, err) == (0, "")
+    assert (one["kind"], one["unit"], one["lines"], one["averaged"], one["resets"]) == ("clat", "ns", 21, False, 0)
+    (write,) = one["series"]
+    assert (write["direction"], write["samples"], write["start_s"], write["end_s"]) == ("write", 21, 0, 0.02)
+    assert (write["min"], write["mean"], write["max"], write["percentiles"]["99"]) == (20000, 20000, 20000, 20000)
+    assert [(each["direction"], each["samples"]) for each in two["series"]] == [("read", 5), ("write", 5)]
+    assert (joint["lines"], [each["samples"] for each in joint["series"]]) == (31, [5, 26])
+    assert joint["series"][1]["mean"] == pytest.approx((21 * 20000 + 5 * 40000) / 26)
+    assert json.loads(out)["files"][2]["path"].endswith("/x_clat.*.log")
+
+
+def test_logs_in_every_format(capsys: pytest.CaptureFixture[str], two_jobs: list[Path], tmp_path: Path) -> None:
+    rate = tmp_path / "x_bw.1.log"
+    rate.write_text("500, 2048, 1, 0\n1000, 4096, 1, 0\n")
+    text = show(capsys, two_jobs[0], rate)[1]
+    assert all(len(line) <= 80 or str(tmp_path) in line for line in text.splitlines())
+    assert re.search(r"^ +lines +from s +to s +mean us +p50 +p99 +p99\.9 +max us\n +write +21 +0\.000 +0\.020 +20\.00 ", text, re.MULTILINE)
+    assert re.search(r"mean MiB/s.*\n +write +2 +0\.500 +1\.000 +3\.000 ", text)
+    assert "| write | 2 | 0.500 | 1.000 | 3.000 |" in show(capsys, "--format", "md", rate)[1]
+    rows = list(csv.DictReader(io.StringIO(show(capsys, "--format", "csv", two_jobs[0], rate)[1])))
+    assert [(row["distribution"], row["samples"], row["p50_ns"], row["bw_bytes"]) for row in rows] == [
+        ("write.clat", "21", "20000", ""),
+        ("write.bw", "2", "", "3145728.0"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("x_clat.1.log", "", {"nothing-done"}),
+        ("x_clat.1.log", "900, 50000, 1, 4096\n1, 50000, 1, 4096\n", {"several-runs", "few-samples"}),
+        ("x_clat.1.log", "900, 5000, 1, 0\n", {"averaged"}),
+        ("x_lat.1.log", "900, 500, 1, 0\n", {"averaged", "log-unit"}),
+        ("x_bw.1.log", "900, 500, 1, 4096\n", set()),
+    ],
+)
+def test_suspicious_logs(
+    name: str, text: str, expected: set[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert codes(capsys, tmp_path / name, text) == expected
+
+
+def test_a_log_that_is_none_is_refused(capsys: pytest.CaptureFixture[str], two_jobs: list[Path], tmp_path: Path) -> None:
+    (tmp_path / "x_bw.1.log").write_text("500, 2048, 1, 0\n1000, 40\n")
+    status, out, err = show(capsys, two_jobs[0], tmp_path / "x_bw.1.log")
+    assert status == 3 and "clat log, 21 lines" in out
+    assert err == f"durabench: {tmp_path}/x_bw.1.log:2: is not a line of a fio log: '1000, 40'\n"

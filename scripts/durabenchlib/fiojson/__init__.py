@@ -9,7 +9,7 @@ from .document import DIRECTIONS, Direction, Document, Job, is_on, parse, read
 from .joint import rate, total
 from .joint import seconds as joint_seconds
 from .latency import SATURATED_NS, Latency, merge
-from .suspicions import PERCENTS, Suspicion, distributions, mixed_versions, suspicions
+from .suspicions import PERCENTS, Suspicion, distributions, few_samples, mixed_versions, suspicions
 
 __all__ = [
     "DIRECTIONS",
@@ -21,6 +21,7 @@ __all__ = [
     "Latency",
     "Suspicion",
     "distributions",
+    "few_samples",
     "is_on",
     "joint_seconds",
     "merge",

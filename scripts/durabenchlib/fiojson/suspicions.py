@@ -42,7 +42,7 @@ def suspicions(document: Document, percents: Sequence[float] = PERCENTS) -> list
         *_nothing_done(document),
         *_patched(document.jobs),
         *_saturated(document.jobs, percents),
-        *_few_samples(document.jobs, percents),
+        *few_samples(_all(document.jobs), percents),
         *_sync_counts(document.jobs),
         *_mixed(document.jobs),
         *_grouped(document.jobs),
@@ -217,9 +217,10 @@ def _saturated(jobs: Sequence[Job], percents: Sequence[float]) -> Iterator[Suspi
         )
 
 
-def _few_samples(jobs: Sequence[Job], percents: Sequence[float]) -> Iterator[Suspicion]:
+def few_samples(latencies: Iterable[tuple[str, Latency]], percents: Sequence[float]) -> Iterator[Suspicion]:
+    """Of distributions by their names."""
     found = []
-    for name, latency in _all(jobs):
+    for name, latency in latencies:
         told = [percent for percent in percents if latency.percentile(percent) is not None]
         few = [percent for percent in told if latency.n is not None and latency.n * (100 - percent) < 100 * ENOUGH_BEYOND]
         if few:
