@@ -21,6 +21,7 @@ def _queue(run: Run) -> formats.Target:
 _COMPARED = (
     ("kernel", lambda run: run.manifest.environment.kernel),
     ("fio", lambda run: run.manifest.environment.fio),
+    ("hosts", lambda run: ", ".join(each.address for each in run.manifest.environment.hosts)),
     ("kernel's command line", lambda run: run.manifest.environment.cmdline),
     ("CPUs", lambda run: run.manifest.environment.cpus),
     ("CPU", lambda run: run.manifest.environment.cpu_model),
@@ -82,7 +83,9 @@ def warnings(before: Run, after: Run, pairs: Sequence[Pair]) -> list[str]:
     found += _percentiles(pairs)
     found += _page_allocation(runs, pairs)
     found += _sync_counts(pairs)
-    found += _mechanism(pairs)
+    # Of other hosts a note says so.
+    if not all(run.manifest.environment.hosts for run in runs):
+        found += _mechanism(pairs)
     found += _as_published(pairs)
     for run in runs:
         found += [f"{run.manifest.label}: {note}" if len(runs) == 2 else note for note in run.manifest.notes]

@@ -86,8 +86,18 @@ class Guest:
 
 
 @dataclass
+class Host:
+    """A host that was measured by its fio server: the address it was asked at, and what it says of itself."""
+
+    address: str
+    hostname: str
+    fio: str
+
+
+@dataclass
 class Environment:
-    """Where it was measured; `lab` is None where that was this host."""
+    """Where it was measured; `lab` is None where that was no guest. Where it was other hosts, they are `hosts`, and what fio does not
+    tell of them is `unknown`, empty or 0."""
 
     kernel: str
     cmdline: str
@@ -101,6 +111,7 @@ class Environment:
     date: str
     cpu_model: str = ""
     lab: Guest | None = None
+    hosts: list[Host] = field(default_factory=list)
 
 
 @dataclass

@@ -243,8 +243,9 @@ def _environment(measurement: MeasurementComparison) -> dict[str, list[tuple[str
         "guest of the lab": [side.get("lab") or {} for side in sides],
         "machine": [
             # A machine without CPUs or memory is one that nothing is known of.
-            {key: value or None for key, value in side.items() if key not in ("lab", "target")} for side in sides
+            {key: value or None for key, value in side.items() if key not in ("lab", "target", "hosts")} for side in sides
         ],
+        "hosts": [{each["address"]: f"{each['hostname']}, {each['fio']}" for each in side.get("hosts", [])} for side in sides],
         "target": [side["target"] for side in sides],
     }
     found = {}
@@ -284,6 +285,9 @@ def _repeat(run: Run) -> str:
     words = ["durabench", "run", manifest.measurement]
     targets = [each.path for each in (manifest.target, manifest.target2) if each is not None]
     where = {"--target": targets}
+    if hosts := manifest.environment.hosts:
+        # That nothing is lost by it has to be confirmed each time.
+        where["--client"] = [",".join(each.address for each in hosts)]
     settings = [f"{name}={text}" for name, text in manifest.variables.items() if name in run.measurement.variables]
     if manifest.environment.lab and run.measurement.lab:
         words = ["durabench", "lab", "run", manifest.measurement]

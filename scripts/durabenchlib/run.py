@@ -26,7 +26,8 @@ def add_parser(subparsers: Any) -> None:
         help="measure on a device, file or directory",
         description="Run a measurement's cases with each strategy, interleaved, and keep job files, results and environment. "
         f"Measurements: {', '.join(names)}.",
-        epilog="A block device that is in use is refused; one that holds anything is refused unless --destroy names it.",
+        epilog="A block device that is in use is refused; one that holds anything is refused unless --destroy names it. On other hosts "
+        "(--client) none of that can be checked: there a device or file is refused unless --destroy gives its full path.",
     )
     parser.add_argument("measurement", metavar="MEASUREMENT", help="its name, or the path of its folder")
     parser.add_argument(
@@ -54,6 +55,14 @@ def add_parser(subparsers: Any) -> None:
         help="confirm that what this device holds may be lost: its serial number, WWN or name in /dev/disk/by-id "
         "(a file: its full path)",
     )
+    parser.add_argument(
+        "--client",
+        metavar="HOST[,HOST...]",
+        type=_hosts,
+        default=[],
+        help="measure on these hosts together, each HOST or HOST:PORT of a `fio --server`, with the engines at the same path as here; "
+        "TARGET is a path on each of them: below /dev a block device, with / at its end a directory, else a file",
+    )
     parser.add_argument("--time-limit", metavar="SECONDS", type=seconds, help="end a repetition after that time")
     parser.add_argument("--keep-going", action="store_true", help="go on after a failed repetition")
     parser.add_argument("--dry-run", action="store_true", help="check everything, show what would be done, write nothing")
@@ -77,6 +86,7 @@ def run(args: argparse.Namespace) -> int:
         demo=args.demo,
         keep_going=args.keep_going,
         time_limit_s=args.time_limit,
+        clients=args.client,
     )
     with signals.caught() as stop:
         plan = runner.plan(request, stop)
@@ -101,6 +111,7 @@ def _show(plan: runner.Plan, console: Console) -> None:
     """Print the plan as text."""
     lines = [f"measurement  {plan.measurement.name}: {plan.measurement.title}"]
     lines += [f"target       {target.path} ({target.kind})" for target in plan.targets]
+    lines += [f"host         {host.address} ({host.hostname}, {host.fio})" for host in plan.environment.hosts]
     lines += [f"fio          {plan.environment.fio} {plan.environment.fio_path}"]
     lines += [f"output       {plan.output}"]
     lines += [f"variable     {name}={value}" for name, value in plan.values.items()]
@@ -126,6 +137,10 @@ def seconds(text: str) -> float:
     if not 1 <= number < float("inf"):
         raise argparse.ArgumentTypeError(f"{text} is no number of seconds from 1 on")
     return number
+
+
+def _hosts(text: str) -> list[str]:
+    return [host for host in text.split(",") if host]
 
 
 def _label(text: str) -> str:

@@ -15,14 +15,15 @@ import signal
 import statistics
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
-from . import __version__, environment, fiojson, formats, layout, measurement, signals, targets
+from . import __version__, environment, fiojson, formats, hosts, layout, measurement, signals, targets
 from .errors import Exit, Failure
-from .formats import Case, Environment, Measurement, Repetition, Run, Target
+from .formats import Case, Environment, Host, Measurement, Repetition, Run, Target
 from .measurement import Load
 
 # What a repetition may take beyond its run time: fio's start and end, and at this speed its files or their remainder.
@@ -47,7 +48,8 @@ class Progress(Protocol):
 
 @dataclass(frozen=True)
 class Request:
-    """What a person asks for: names and paths as they gave them. `notes` tell what the target can't show."""
+    """What a person asks for: names and paths as they gave them. `notes` tell what the target can't show, `clients` are the addresses
+    of the hosts that are to be measured in place of this one."""
 
     measurement: str
     targets: Sequence[str]
@@ -62,6 +64,7 @@ class Request:
     keep_going: bool = False
     time_limit_s: float | None = None
     notes: Sequence[str] = ()
+    clients: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -105,20 +108,28 @@ def plan(request: Request, stop: signals.Stop) -> Plan:
     about = environment.collect()
     layout.observer()
     file_bytes = measurement.parse_size(found.file_size or "0")
-    chosen = [targets.find(path, found.targets, file_bytes) for path in request.targets]
+    shortened = found.demo if request.demo else {}
+    if request.clients:
+        chosen = [hosts.target(path, found.targets) for path in request.targets]
+        hosts.check_sizes(found, shortened, request.settings)
+    else:
+        chosen = [targets.find(path, found.targets, file_bytes) for path in request.targets]
     if len({target.resolved for target in chosen}) < len(chosen):
         raise Failure(Exit.USAGE, f"{request.targets[0]} is given twice as target")
     cases, left_out = _fitting_cases(found, request, chosen)
     values = measurement.variables(
         found,
         request.settings,
-        shortened=found.demo if request.demo else {},
+        shortened=shortened,
         memory_bytes=about.memory_bytes,
         target_bytes=min(target.size_bytes or 0 for target in chosen),
     )
     output = request.output or _default_output(found, request)
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise Failure(Exit.USAGE, f"{output} is there already and not empty; a run is never written over")
+    written = hosts.guard(chosen, request.destroy) if request.clients else []
+    if request.clients:
+        about = _of_hosts(about, hosts.find(request.clients, about, found.engine))
     strategies = {case.name: measurement.choose_strategies(found, case, request.strategies) for case in cases}
     made = Plan(
         request=request,
@@ -131,16 +142,25 @@ def plan(request: Request, stop: signals.Stop) -> Plan:
         values=values,
         repetitions=interleave(strategies, request.repeat),
         loads={},
-        notes=[*request.notes],
-        warnings=left_out,
+        notes=[*request.notes, *([hosts.note(about.hosts)] if about.hosts else [])],
+        warnings=[*left_out, *written],
     )
     paths = [target.resolved for target in chosen]
     with stop.heeded():
         _check_jobs(made, paths, stop)
+    if about.hosts:
+        return made
     footprint = max(load.footprint_bytes for load in made.loads.values())
     for target, confirmed in zip(chosen, targets.confirmed(chosen, request.destroy), strict=True):
         made.warnings.append(targets.guard(target, confirmed, footprint))
     return made
+
+
+def _of_hosts(about: Environment, found: list[Host]) -> Environment:
+    """What is known of where it is measured, if that is on other hosts."""
+    return replace(
+        about, kernel="unknown", cmdline="", machine="", cpus=0, memory_bytes=0, virtualization="", cpu_model="", hosts=found
+    )
 
 
 def _check_jobs(made: Plan, paths: Sequence[str], stop: signals.Stop) -> None:
@@ -156,6 +176,10 @@ def _check_jobs(made: Plan, paths: Sequence[str], stop: signals.Stop) -> None:
         job = render(made, repetition, paths, planned_files(made, repetition.case))
         made.loads.setdefault(repetition.case, measurement.load_of(job))
         if repetition.round == 1:
+            if made.environment.hosts:
+                # A directory of theirs need not be one here, and fio looks.
+                here = ["/" if target.kind == "directory" else target.resolved for target in made.targets]
+                job = render(made, repetition, here, {})
             parse(made, repetition, job)
 
 
@@ -169,7 +193,10 @@ def execute(made: Plan, progress: Progress, stop: signals.Stop) -> Run:
         raise Failure(Exit.USAGE, f"{made.output}: {error.strerror}") from None
     signals.adopt_orphans()
     with recorded(run, made.output, stop), contextlib.ExitStack() as stack:
-        paths = [stack.enter_context(targets.held(target)) for target in made.targets]
+        if made.environment.hosts:
+            paths = [target.resolved for target in made.targets]
+        else:
+            paths = [stack.enter_context(targets.held(target)) for target in made.targets]
         _carry_out(made, run, paths, progress, stop)
     return run
 
@@ -260,7 +287,7 @@ def _repeat(
         # Should it fail, it will do so again.
         run(filling)
         (folder / "counters.jsonl").unlink(missing_ok=True)
-    if made.measurement.drop_caches:
+    if made.measurement.drop_caches and not made.environment.hosts:
         _drop_caches()
     if not stop:
         repetition.exit_status = run(words)
@@ -303,20 +330,23 @@ def _supervise(
 
 
 def command(made: Plan, repetition: Repetition, observer: Path) -> list[str]:
-    """The command line of a repetition: fio with its time limit, under the observer."""
+    """The command line of a repetition: fio with its time limit, under the observer, which watches nothing where other hosts are
+    measured."""
     folder = made.output / repetition.dir
+    fio = ["--output-format=json+", f"--output={folder / 'fio.json'}"]
+    if made.environment.hosts:
+        return _command(made, repetition, observer, [], fio)
     observe: list[str] = []
     for target in made.targets:
         observe += ["-d", target.device] if target.device else []
     observe += ["-i", "100ms", "-o", str(folder / "samples.jsonl"), "-j", str(folder / "observe.json")]
-    fio = ["--output-format=json+", f"--output={folder / 'fio.json'}"]
     return _command(made, repetition, observer, observe, fio)
 
 
 def filling_command(made: Plan, repetition: Repetition, observer: Path) -> list[str] | None:
     """The command line that lays out, before a repetition, the files that it would fill first: that is none of what is observed. It
-    leaves COUNTERS behind, which are not the repetition's. None if there is nothing to lay out."""
-    if not made.loads[repetition.case].fills or all(target.kind not in ("file", "directory") for target in made.targets):
+    leaves COUNTERS behind, which are not the repetition's. None if there is nothing to lay out, or nothing is observed."""
+    if made.environment.hosts or not made.loads[repetition.case].fills or all(target.kind not in ("file", "directory") for target in made.targets):
         return None
     return _command(made, repetition, observer, [], ["--create_only=1"])
 
@@ -325,7 +355,9 @@ def _command(made: Plan, repetition: Repetition, observer: Path, observe: Sequen
     """fio with a repetition's job file, that ends after some time and with its parent, under the observer."""
     limit = _limit(made.limit_s(repetition.case))
     job = str(made.output / repetition.dir / "job.fio")
-    return [str(observer), "--die-with-parent", *observe, "--", *limit, made.environment.fio_path, *fio, job]
+    # Each server gets its job: the option and the file, in this order.
+    jobs = [word for host in made.environment.hosts for word in (hosts.client_option(host.address), job)] or [job]
+    return [str(observer), "--die-with-parent", *observe, "--", *limit, made.environment.fio_path, *fio, *jobs]
 
 
 def _limit(seconds: float) -> list[str]:
@@ -348,8 +380,14 @@ def reason(made: Plan, folder: Path, status: int, limit_s: float) -> str | None:
     try:
         document = fiojson.read(folder / "fio.json")
     except Failure as error:
-        return _last_words(made, folder, []) or str(error)
+        return _last_words(made, folder, _lines(folder / "fio.json")) or str(error)
     errors = document.errors()
+    if made.environment.hosts:
+        # fio's client goes on without a host that it can't reach, that drops the job or that dies meanwhile, by status 0.
+        lacking = hosts.missing(made.environment.hosts, Counter(job.host for job in document.jobs))
+        if lacking:
+            words = _last_words(made, folder, document.messages)
+            return f"{lacking}: {words}" if words else lacking
     if status == 0 and not errors:
         return None
     return _last_words(made, folder, document.messages) or "; ".join(errors) or f"exit status {status}"
@@ -357,15 +395,20 @@ def reason(made: Plan, folder: Path, status: int, limit_s: float) -> str | None:
 
 def _last_words(made: Plan, folder: Path, messages: Sequence[str]) -> str | None:
     """What a repetition had to say of its failure."""
-    said = (folder / "stderr.txt").read_text(encoding="utf-8", errors="replace").splitlines()
-    return _words(made, [*said, *messages])
+    return _words(made, [*_lines(folder / "stderr.txt"), *messages])
+
+
+def _lines(path: Path) -> list[str]:
+    """The lines of a text, none if it is not there."""
+    return path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
 
 
 def _words(made: Plan, said: Sequence[str]) -> str | None:
     """The first line by the engine, else fio's about an option, else its first, else the loader's."""
     for prefix in (f"fio-{made.measurement.engine}: ", "Bad option ", "fio: ", f"{made.environment.fio_path}: "):
         for line in said:
-            if line.startswith(prefix):
+            # What a server says has the name of its host before it.
+            if line.startswith(prefix) or (made.environment.hosts and f"> {prefix}" in line):
                 return line.strip()
     return None
 
@@ -378,7 +421,8 @@ def render(made: Plan, repetition: Repetition, paths: Sequence[str], files: Mapp
         **case_values(made, case, [targets.escape(path) for path in paths], repetition.strategy),
         **files,
         "STRATEGY": repetition.strategy,
-        "COUNTERS": str(folder / "counters.jsonl"),
+        # They would be written on the hosts, where none of the run's folder is.
+        "COUNTERS": "/dev/null" if made.environment.hosts else str(folder / "counters.jsonl"),
     }
     source = made.folder / case.job
     return measurement.render(source.read_text(encoding="utf-8"), values, source)
@@ -437,7 +481,7 @@ def _fitting_cases(found: Measurement, request: Request, chosen: Sequence[Target
     that do are taken."""
     cases, left_out = [], []
     for case in measurement.choose_cases(found, request.cases):
-        obstacle = _obstacle(case, chosen)
+        obstacle = _obstacle(case, chosen, bool(request.clients))
         if not obstacle:
             cases.append(case)
         elif case.name in request.cases:
@@ -452,7 +496,9 @@ def _fitting_cases(found: Measurement, request: Request, chosen: Sequence[Target
     return cases, left_out
 
 
-def _obstacle(case: Case, chosen: Sequence[Target]) -> str | None:
+def _obstacle(case: Case, chosen: Sequence[Target], elsewhere: bool) -> str | None:
+    if case.generate and elsewhere:
+        return f"takes files that are made here ({', '.join(case.generate)}), which other hosts have not"
     if case.devices > len(chosen):
         return f"needs {case.devices} targets (--target once for each)"
     for target in chosen:

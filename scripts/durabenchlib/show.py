@@ -216,6 +216,13 @@ def _time(seconds: float | None) -> str | None:
 def _rows(document: Document) -> Iterator[Row]:
     for job in document.jobs:
         yield from _of_jobs([job], job.host, job.name)
+    hosts: dict[str | None, list[Job]] = {}
+    for job in document.jobs:
+        hosts.setdefault(job.host, []).append(job)
+    if len(hosts) > 1:
+        for host, jobs in hosts.items():
+            if len(jobs) > 1:
+                yield from _of_jobs(jobs, host, None)
     if len(document.jobs) > 1:
         yield from _of_jobs(document.jobs, None, None)
 
@@ -269,7 +276,7 @@ def _order(distribution: str) -> tuple[int, str]:
 
 
 def _title(row: Row) -> str:
-    return "all jobs" if row.job is None else row.job if row.host is None else f"{row.host} {row.job}"
+    return " ".join(filter(None, (row.host, "all jobs" if row.job is None else row.job)))
 
 
 def _cells(row: Row, percents: Sequence[float]) -> list[str]:
@@ -405,7 +412,7 @@ def markdown(show: Show) -> str:
 
 
 def comma_separated(show: Show) -> str:
-    """CSV, a line for each distribution of each job, and of all jobs where there are several (no name)."""
+    """CSV, a line for each distribution of each job, and of all jobs (of a host, of all) where there are several (no name)."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     percents = [f"{each:g}" for each in fiojson.PERCENTS]

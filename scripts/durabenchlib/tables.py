@@ -339,6 +339,7 @@ def environment_lines(measurement: MeasurementComparison) -> list[str]:
 def _machine(environment: dict[str, Any]) -> list[str]:
     """Kernel, fio, CPUs, memory, what it runs on, date; empty where that is not known."""
     lab = environment.get("lab")
+    hosts = ", ".join(each["address"] for each in environment.get("hosts", []))
     cpus = environment.get("cpus")
     virtualization = environment.get("virtualization", "").replace("none", "")
     return [
@@ -346,7 +347,7 @@ def _machine(environment: dict[str, Any]) -> list[str]:
         environment["fio"],
         f"{cpus} CPU{'s' if cpus != 1 else ''}" if cpus else "",
         f"{environment['memory_bytes'] / 2**30:.1f} GiB" if environment.get("memory_bytes") else "",
-        f"lab guest by the {lab['clock']} clock" if lab else virtualization,
+        f"lab guest by the {lab['clock']} clock" if lab else f"on {hosts}" if hosts else virtualization,
         str(environment["created"])[:10],
         "demo" if environment.get("demo") else "",
     ]
