@@ -140,7 +140,11 @@ def seconds(text: str) -> float:
 
 
 def _hosts(text: str) -> list[str]:
-    return [host for host in text.split(",") if host]
+    found = text.split(",")
+    # Taken for none, it would be this host that is measured.
+    if not all(found):
+        raise argparse.ArgumentTypeError(f"{text!r} lacks a host")
+    return found
 
 
 def _label(text: str) -> str:

@@ -215,6 +215,12 @@ def test_address_that_is_none(tiny: Path, client: str) -> None:
     assert (done.returncode, f"{client!r} is not HOST or HOST:PORT" in done.stderr) == (64, True), done.stderr
 
 
+@pytest.mark.parametrize("clients", ["", ",", "127.0.0.1,"])
+def test_host_that_is_empty_is_not_this_one(tiny: Path, tmp_path: Path, clients: str) -> None:
+    done = durabench("run", tiny, "--target", tmp_path, f"--client={clients}", "--dry-run")
+    assert (done.returncode, "lacks a host" in done.stderr) == (64, True), done.stderr
+
+
 def test_size_that_would_follow_a_host_is_asked_for(tiny: Path) -> None:
     done = durabench("run", tiny, "--target", "/tmp/d/", "--client", "127.0.0.1:1")
     assert (done.returncode, "give --set SIZE=SIZE" in done.stderr) == (64, True), done.stderr
