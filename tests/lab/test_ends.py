@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -272,3 +274,26 @@ def test_kvm_is_believed_only_if_a_guest_ran(kernel: Kernel, fake_qemu: Callable
     assert qemu.kvm_error(kernel.image) == "a guest does not run with it: error: kvm run failed Function not implemented"
     assert qemu.accelerator("host", kernel.image) == qemu.TCG
     assert qemu.accelerator("virtual", kernel.image) == qemu.VIRTUAL
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        pytest.param("kvm_error(Path('{kernel}'))", id="tried by KVM"),
+        pytest.param("interactive(Machine(Path('{kernel}'), Path('initrd'), [], TCG, '64m', 1))", id="shell"),
+    ],
+)
+def test_a_guest_without_a_plan_dies_with_the_command(
+    call: str, kernel: Kernel, fake_qemu: Callable[[str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_qemu(f"exec -a '{tmp_path}/sleeps' sleep 600")
+    program = "import os; from pathlib import Path; from durabenchlib.lab.qemu import *; os.access = lambda *_: True; "
+    monkeypatch.setenv("PYTHONPATH", str(Path(qemu.__file__).parents[2]))
+    command = subprocess.Popen([sys.executable, "-P", "-c", program + call.format(kernel=kernel.image)])
+    sleeps = f"{tmp_path}/sleeps"
+    try:
+        assert eventually(lambda: processes(sleeps))
+    finally:
+        command.kill()
+        command.wait()
+    assert eventually(lambda: not processes(sleeps), seconds=5)

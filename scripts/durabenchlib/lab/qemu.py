@@ -25,6 +25,8 @@ Clock = Literal["virtual", "host"]
 DiskModel = Literal["virtio", "scsi", "nvme"]
 
 PROGRAM = "qemu-system-x86_64"
+# What a command is begun with that is to die with this process.
+MORTAL = ("setpriv", "--pdeathsig", "KILL")
 # How long a guest may take to boot, and to end after its plan.
 BOOT_S = 180.0
 # How long KVM may take to boot to the panic for want of a root file system: several times what it takes.
@@ -149,7 +151,7 @@ def run(machine: Machine, console: Console, log: Path, stop: signals.Stop, tick:
     """Run a guest to its end and keep its console in `log`; calls `tick` now and then."""
     with open(log, "wb") as file, open(f"{log}.qemu", "w+b") as errors:
         process = subprocess.Popen(
-            ["setpriv", "--pdeathsig", "KILL", *machine.command("stdio")],
+            [*MORTAL, *machine.command("stdio")],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=errors,
@@ -209,7 +211,7 @@ def kvm_error(image: Path) -> str | None:
     if not os.access("/dev/kvm", os.R_OK | os.W_OK):
         return "/dev/kvm can't be opened" if os.path.exists("/dev/kvm") else "there is no /dev/kvm"
     # Without a root file system the kernel panics, and -no-reboot ends QEMU.
-    command = [program(), *KVM.arguments, *("-nodefaults", "-no-reboot", "-display", "none", "-m", "512m", "-serial", "stdio")]
+    command = [*MORTAL, program(), *KVM.arguments, *("-nodefaults", "-no-reboot", "-display", "none", "-m", "512m", "-serial", "stdio")]
     command += ["-kernel", str(image), "-append", "console=ttyS0 panic=-1"]
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=PROBE_S, check=False)
@@ -238,4 +240,4 @@ def version() -> str:
 
 def interactive(machine: Machine) -> int:
     """Run a guest with its console on this terminal; QEMU's exit status."""
-    return subprocess.run(machine.command("mon:stdio"), check=False).returncode
+    return subprocess.run([*MORTAL, *machine.command("mon:stdio")], check=False).returncode
