@@ -160,6 +160,21 @@ def test_kernels_that_can_not_be_had(
     assert not (tmp_path / "out").exists()
 
 
+def test_an_image_of_this_folder_has_a_slash(
+    small: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bzImage").touch()
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["lab", "run", small, "--kernel", "bzImage", "-o", "out"]) == 64
+    assert "./bzImage" in capsys.readouterr().err
+
+
+def test_a_cache_that_can_not_be_made(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "/proc/none")
+    assert cli.main(["lab", "fetch", "9.9"]) == 1
+    assert "XDG_CACHE_HOME names another folder" in capsys.readouterr().err
+
+
 def test_a_folder_that_is_not_empty(small: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out/mine").touch()

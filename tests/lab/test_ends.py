@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +17,7 @@ import pytest
 from durabenchlib import formats, signals
 from durabenchlib.errors import Exit, Failure
 from durabenchlib.formats import Repetition, Run
-from durabenchlib.lab import guest, plan, qemu
+from durabenchlib.lab import guest, initramfs, plan, qemu
 from durabenchlib.lab.kernels import Kernel
 from rich.console import Console
 
@@ -101,6 +104,17 @@ def test_all_goes_well(execute: Execute, fake_qemu: Callable[[str], None], tmp_p
     assert "SeaBIOS" in (tmp_path / "out/console.log").read_text()
 
 
+def test_no_room_for_the_files_of_a_guest(execute: Execute, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(root: Path, file: Path) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/lib/libc.so.6")
+
+    monkeypatch.setattr(initramfs, "archive", full)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with pytest.raises(Failure, match=f"^{tmp_path}: No space left on device: .*TMPDIR"):
+        execute()
+    assert not list(tmp_path.glob("durabench-lab-*"))
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
@@ -110,10 +124,11 @@ def test_all_goes_well(execute: Execute, fake_qemu: Callable[[str], None], tmp_p
         ),
         ("echo 'durabench: error nbd-client: nbd0 is not there'", "the guest gave up: nbd-client: nbd0 is not there"),
         ("echo 'qemu: no such kernel' >&2; exit 3", "ended with status 3: qemu: no such kernel"),
+        ("echo 'qemu: initrd is too large, cannot support.(max: 1, need 2)' >&2; exit 1", "--memory SIZE gives it more"),
         ("echo 'durabench: done'", "left out a part of its plan"),
         ("exit 0", "ended before its plan did: the last it said was 'end'"),
     ],
-    ids=["panic", "error", "qemu", "gap", "early"],
+    ids=["panic", "error", "qemu", "memory", "gap", "early"],
 )
 def test_an_end_before_its_time(
     execute: Execute, fake_qemu: Callable[[str], None], tmp_path: Path, text: str, says: str

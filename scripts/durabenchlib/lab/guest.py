@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import errno
 import os
 import shlex
 import shutil
@@ -105,17 +106,27 @@ def prepared(guest: GuestPlan, accelerator: qemu.Accelerator, shell: bool = Fals
     """The machine of a plan; its files are gone at the end."""
     with tempfile.TemporaryDirectory(prefix="durabench-lab-") as name:
         folder = Path(name)
-        for part in ("tools", "plan"):
-            (folder / part).mkdir()
-        _fill(guest, folder / "tools")
-        plan.write(guest, folder / "plan", shell)
-        for part in ("tools", "plan"):
-            initramfs.archive(folder / part, folder / "initrd")
+        try:
+            _make_initrd(guest, folder, shell)
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            remedy = "a guest's files take some 200 MiB; TMPDIR names another folder"
+            raise Failure(Exit.FAILED, f"{folder.parent}: {error.strerror}: {remedy}") from None
         disks = [qemu.Disk(_sparse(folder / "results", RESULTS_BYTES))]
         for device, node in zip(guest.lab.device, guest.nodes, strict=True):
             if device.model == "virtio" or device.model == "scsi" or device.model == "nvme":
                 disks.append(qemu.Disk(_sparse(folder / node, measurement.parse_size(device.size)), device.model, device.settings))
         yield qemu.Machine(guest.kernel.image, folder / "initrd", disks, accelerator, guest.memory, guest.lab.cpus)
+
+
+def _make_initrd(guest: GuestPlan, folder: Path, shell: bool) -> None:
+    for part in ("tools", "plan"):
+        (folder / part).mkdir()
+    _fill(guest, folder / "tools")
+    plan.write(guest, folder / "plan", shell)
+    for part in ("tools", "plan"):
+        initramfs.archive(folder / part, folder / "initrd")
 
 
 def _sparse(path: Path, size: int) -> Path:

@@ -97,10 +97,14 @@ def find_all(texts: Sequence[str], modules: Sequence[Path] = ()) -> list[Kernel]
 
 def find(text: str, modules: Sequence[Path] = ()) -> Kernel:
     """A kernel as one of `find_all`."""
+    if not text:
+        raise Failure(Exit.USAGE, "the name of a kernel is empty")
     if "/" in text:
         return _own(Path(text), modules)
     known = fetched()
     found = [each for each in known if text in (each.name, series_of(each.version))]
+    if not found and Path(text).is_file():
+        raise Failure(Exit.USAGE, f"kernel {text}: the path of an image has a slash in it: ./{text}")
     if not found:
         has = ", ".join(each.name for each in known) or "none"
         remedy = f"`durabench lab fetch {text}`" if _SERIES.fullmatch(text) else "`durabench lab fetch SERIES`"
@@ -219,8 +223,11 @@ class Archive:
             raise Failure(
                 Exit.MISSING, "none of this machine's package sources is Debian's archive; --kernel takes the path of a kernel's image"
             )
-        for name in ("sources.list.d", "state/lists/partial", "cache/archives/partial"):
-            (self._folder / name).mkdir(parents=True, exist_ok=True)
+        try:
+            for name in ("sources.list.d", "state/lists/partial", "cache/archives/partial"):
+                (self._folder / name).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise Failure(Exit.FAILED, f"{error.filename}: {error.strerror}; XDG_CACHE_HOME names another folder for kernels") from None
         (self._folder / "state/status").touch()
         formats.write_text(self._folder / "sources.list", sources)
         _run(["apt-get", *self._options, "update"])

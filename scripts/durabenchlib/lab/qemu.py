@@ -194,6 +194,8 @@ def _how_it_ended(console: Console, hangs: bool, status: int, said: str) -> str:
         return ""
     if hangs:
         return f"the guest hangs: {console.last}"
+    if "initrd is too large" in said:
+        return "the guest's files don't fit into its memory; --memory SIZE gives it more"
     if status and status != -signal.SIGKILL:
         return f"{PROGRAM} ended with status {status}: {said.splitlines()[-1] if said else 'it does not say why'}"
     return f"the guest ended before its plan did: {console.last}"
