@@ -178,8 +178,12 @@ def sides(case: CaseComparison) -> tuple[str, str]:
 
 
 def verdict(case: CaseComparison) -> str:
-    """The verdict on the case's headline metric, and what it is of."""
+    """The verdict on the case's headline metric, and what it is of. Where repetitions are too few for that, counts may tell
+    all the same."""
     word = case.metrics[0].verdict
+    counts = {check.verdict for check in case.checks} & {"improved", "regressed"}
+    if word == "inconclusive" and counts:
+        word = f"{word} (mechanism {' and '.join(sorted(counts))})"
     return f"{word}: {finding(case)}" if word else finding(case)
 
 

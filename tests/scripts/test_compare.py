@@ -299,7 +299,7 @@ def test_text_is_narrow_and_says_why(tmp_path: Path) -> None:
     row = "write.iops IOPS 1100 11000 10.0x 100.0 5000 50.0x"
     assert f"{row} inconclusive, 8.33x..12.0x; 1000..1200 -> 10000..12000" in joined
     assert joined.count("p of 3 + 3 repetitions can't be below 0.1;") == 1
-    assert "inconclusive: seq: dsync 1100 IOPS" in joined
+    assert "inconclusive (mechanism improved): seq: dsync 1100 IOPS" in joined
     assert "warning: The run run is partial" in joined
 
 
