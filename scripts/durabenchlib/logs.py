@@ -31,8 +31,9 @@ _LINE = re.compile(rf"\s*\d{{1,20}}(?:\s*,\s*{_NUMBER}){{3,7}}\s*", re.ASCII)
 _MOST = 2**53
 _PIECE = 4 << 20
 # What stands in a log, to look for anything else at once.
-_EXPECTED = np.zeros(256, dtype=bool)
-_EXPECTED[list(b"0123456789abcdefx, \n")] = True
+_EXPECTED = b"0123456789abcdefx, \n"
+# Columns of hexadecimal numbers are not used: so that all are numbers for numpy.
+_AS_NUMBERS = bytes.maketrans(b",abcdefx", b" 0000000")
 
 # Groups of 64 buckets in fio's histograms (stat.h), and what their unit is in ns: fio 3, and those before it. Each step of
 # log_hist_coarseness halves the buckets.
@@ -134,29 +135,61 @@ def _index(values: np.ndarray) -> np.ndarray:
 
 def _histogram_lines(path: Path) -> Iterator[tuple[float, int, np.ndarray]]:
     """Time in s, direction and the counts of each line: `msec, direction, block size, count, count, …`."""
-    for number, line in _lines(path):
-        if not line.strip():
+    number = 1
+    for piece in _pieces(path):
+        table = _fast_histograms(piece)
+        if table is not None:
+            number += len(table)
+            for row in table:
+                yield row[0] / 1000, int(row[1]), row[3:]
             continue
-        try:
-            row = np.array(line.split(","), dtype=np.int64)
-            if _groups(len(row) - 3) is None or row.min() < 0 or row[1] >= len(DIRECTIONS) or row[3:].max() > _MOST_IOS:
-                raise ValueError
-        except (ValueError, OverflowError):
-            raise _broken(path, number, line, "a histogram log") from None
-        yield row[0] / 1000, int(row[1]), row[3:]
+        for line in piece.decode("utf-8", "replace").split("\n")[:-1]:
+            if line.strip():
+                row = _histogram_line(path, number, line)
+                yield row[0] / 1000, int(row[1]), row[3:]
+            number += 1
+
+
+def _histogram_line(path: Path, number: int, line: str) -> np.ndarray:
+    try:
+        row = np.array(line.split(","), dtype=np.int64)
+        if _groups(len(row) - 3) is None or row.min() < 0 or row[1] >= len(DIRECTIONS) or row[3:].max() > _MOST_IOS:
+            raise ValueError
+    except (ValueError, OverflowError):
+        raise _broken(path, number, line, "a histogram log") from None
+    return row
+
+
+def _fast_histograms(piece: bytes) -> np.ndarray | None:
+    """The rows of a piece whose lines are all as fio writes them, with the same number of buckets; None of any other. Nearly all
+    counts are 0, so only digits that are not are looked at."""
+    if piece.translate(None, b"0123456789, \n"):
+        return None
+    data = np.frombuffer(piece, dtype=np.uint8)
+    comma = data == ord(",")
+    separators = np.flatnonzero(comma | (data == ord("\n")))
+    lines = np.count_nonzero(data == ord("\n"))
+    columns, left = divmod(len(separators), lines)
+    if left or _groups(columns - 3) is None or (data[separators[columns - 1 :: columns]] != ord("\n")).any():
+        return None
+    # A space behind each comma and no other, and no field is empty.
+    if np.count_nonzero(data == ord(" ")) != len(separators) - lines or not (data[1:][comma[:-1]] == ord(" ")).all():
+        return None
+    if separators[0] < 1 or (np.diff(separators) < 2 + comma[separators[:-1]]).any():
+        return None
+    digits = np.flatnonzero(data > ord("0"))
+    field = np.searchsorted(separators, digits)
+    place = separators[field] - 1 - digits
+    # So that the sums are exact.
+    if len(place) and place.max() > 14:
+        return None
+    values = np.bincount(field, (data[digits] - ord("0")) * 10.0**place, minlength=len(separators))
+    table = values.astype(np.int64).reshape(lines, columns)
+    return table if table[:, 1].max() < len(DIRECTIONS) and table[:, 3:].max() <= _MOST_IOS else None
 
 
 def _broken(path: Path, number: int, line: str, what: str = "a fio log") -> Failure:
     return Failure(Exit.INPUT, f"{path}:{number}: is not a line of {what}: {line.strip()[:80]!r}")
-
-
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """The lines of a file, numbered from 1."""
-    number = 1
-    for piece in _pieces(path):
-        for line in piece.decode("utf-8", "replace").split("\n")[:-1]:
-            yield number, line
-            number += 1
 
 
 def _pieces(path: Path) -> Iterator[bytes]:
@@ -187,10 +220,14 @@ def tables(path: Path, both: bool | None = False) -> Iterator[np.ndarray]:
     would."""
     number = 1
     for piece in _pieces(path):
-        table = _fast(piece, both) if both is not None else None
-        if table is None:
+        # What reads without a maximum has a direction where it would be.
+        table = _fast(piece, bool(both))
+        if table is not None:
+            both = bool(both)
+            number += len(table)
+        else:
             table, both = _slow(path, number, piece.decode("utf-8", "replace").split("\n")[:-1], both)
-        number += piece.count(b"\n")
+            number += piece.count(b"\n")
         yield table
 
 
@@ -200,38 +237,28 @@ def _fast(piece: bytes, both: bool) -> np.ndarray | None:
     ends = np.flatnonzero(data == ord("\n"))
     commas = np.flatnonzero(data == ord(","))
     count, left = divmod(len(commas), len(ends))
-    if left or not 3 + both <= count <= 7 or not _EXPECTED[data].all():
+    used = 4 + both
+    if left or not used <= count + 1 <= 8 or piece.translate(None, _EXPECTED):
         return None
     commas = commas.reshape(-1, count)
     starts = np.insert(ends[:-1] + 1, 0, 0)
     limits = np.column_stack((starts - 2, commas, ends))
+    widths = limits[:, 1:] - limits[:, :-1] - 2
     # Each line has its commas, each of them a space behind it and no other, and no field is empty.
-    if (limits[:, 1:] - limits[:, :-1]).min() < 3 or (data[commas + 1] != ord(" ")).any():
+    if widths.min() < 1 or widths[:, :used].max() > 16 or (data[commas + 1] != ord(" ")).any():
         return None
-    if np.count_nonzero(data == ord(" ")) != commas.size or not _hexadecimal(data, limits):
+    if np.count_nonzero(data == ord(" ")) != commas.size or not _hexadecimal(data, limits, used):
         return None
-    columns = []
-    zero = np.uint8(ord("0"))
-    for at in (0, 1, 3, 4, 2) if both else (0, 1, 2, 3):
-        last = limits[:, at + 1] - 1
-        width = last - limits[:, at] - 1
-        if width.max() > 16:
-            return None
-        column = np.zeros(len(ends), dtype=np.int64)
-        for place in range(width.max()):
-            digit = np.where(place < width, data[np.maximum(last - place, 0)], zero) - zero
-            if digit.max() > 9:
-                return None
-            column += digit.astype(np.int64) * 10**place
-        columns.append(column)
-    if both and (columns.pop() < columns[1]).any():
+    rows = np.fromstring(piece.translate(_AS_NUMBERS), dtype=np.int64, sep=" ").reshape(len(ends), -1)
+    if both and (rows[:, 2] < rows[:, 1]).any():
         return None
-    table = np.column_stack(columns)
+    table = rows[:, [0, 1, 3, 4] if both else [0, 1, 2, 3]]
     return table if table[:, :2].max() <= _MOST and table[:, 2].max() < len(DIRECTIONS) else None
 
 
-def _hexadecimal(data: np.ndarray, limits: np.ndarray) -> bool:
-    """Whether what is no digit is one of a hexadecimal number: of fields that begin with 0x (log_prio)."""
+def _hexadecimal(data: np.ndarray, limits: np.ndarray, used: int) -> bool:
+    """Whether what is no digit is one of a hexadecimal number: of fields that begin with 0x (log_prio), in columns behind those
+    that are used."""
     letters = np.flatnonzero(data >= ord("a"))
     if not len(letters):
         return True
@@ -240,7 +267,8 @@ def _hexadecimal(data: np.ndarray, limits: np.ndarray) -> bool:
     marks = data[letters] == ord("x")
     marked = field[marks]
     return (
-        np.array_equal(letters[marks], before[marked] + 3)
+        bool((field % (limits.shape[1] - 1) >= used).all())
+        and np.array_equal(letters[marks], before[marked] + 3)
         and bool((data[before[marked] + 2] == ord("0")).all())
         and bool((after[marked] - before[marked] > 4).all())
         and bool(np.isin(field, marked).all())

@@ -179,6 +179,25 @@ def test_what_fio_writes_is_read_the_fast_way() -> None:
     assert table is not None and table.tolist() == [[1, 2, 1, 4096]]
 
 
+COUNTS = ["0", "0", "0", "7", "10", "1099511627776", "1099511627777", "12345678901234567", "00", "", " 1", "-1", "0x1", "1\n2"]
+
+
+@given(some.lists(some.lists(some.sampled_from(COUNTS), min_size=29, max_size=30), min_size=1, max_size=3), some.integers(0, 3))
+@settings(max_examples=500, deadline=None)
+def test_histograms_are_read_fast_as_line_by_line(rows: list[list[str]], direction: int) -> None:
+    lines = [f"{10 * at}, {direction}, 4096, {', '.join(row)}" for at, row in enumerate(rows)]
+    found = logs._fast_histograms("".join(f"{line}\n" for line in lines).encode())
+    if found is not None:
+        path = Path("x_clat_hist.log")
+        assert found.tolist() == [logs._histogram_line(path, 1, line).tolist() for line in lines]
+
+
+def test_histograms_as_fio_writes_them_are_read_fast() -> None:
+    found = logs._fast_histograms((histogram_line(100, 1, {3: 5}) + histogram_line(1200, 0, {0: 10, 463: 2**40})).encode())
+    assert found is not None
+    assert (found[:, :3].tolist(), found[:, 3:].sum(axis=1).tolist()) == ([[100, 1, 4096], [1200, 0, 4096]], [5, 10 + 2**40])
+
+
 @pytest.fixture
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logs, "_PIECE", 4096)
