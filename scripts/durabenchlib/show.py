@@ -328,36 +328,38 @@ def _about(shown: Shown) -> str:
 
 
 def print_text(show: Show, console: Console) -> None:
-    """Print it for people."""
+    """Print it for people, a file at once: the console takes its time over each call."""
     first = True
     for shown in show.files:
         if shown.refused is not None:
             continue
-        if not first:
-            console.print()
+        text = Text("" if first else "\n")
         first = False
-        _print(console, tables.printable(f"{shown.path}: {_about(shown)}"), "bold")
+        _add(text, tables.printable(f"{shown.path}: {_about(shown)}"), "bold")
         for failure in shown.failures:
-            _print_wrapped(console, f"failed: {failure}", "red")
+            _add_wrapped(text, f"failed: {failure}", "red")
         for line in _table(shown.rows):
-            _print(console, line)
+            _add(text, line)
         if shown.log is not None and shown.log.series:
             cells = [_log_cells(shown.log, each, TEXT_PERCENTS) for each in shown.log.series]
             for line in _aligned([_log_head(shown.log, "", TEXT_PERCENTS), *cells]):
-                _print(console, line)
+                _add(text, line)
         for warning in shown.warnings:
-            _print_wrapped(console, f"warning: {warning}", "yellow")
+            _add_wrapped(text, f"warning: {warning}", "yellow")
+        console.print(text, soft_wrap=True, end="")
+    text = Text()
     for warning in show.warnings:
-        _print_wrapped(console, f"warning: {warning}", "yellow")
+        _add_wrapped(text, f"warning: {warning}", "yellow")
+    console.print(text, soft_wrap=True, end="")
 
 
-def _print(console: Console, line: str, style: str = "") -> None:
-    console.print(Text(line, style), soft_wrap=True)
+def _add(text: Text, line: str, style: str = "") -> None:
+    text.append(f"{line}\n", style)
 
 
-def _print_wrapped(console: Console, line: str, style: str) -> None:
+def _add_wrapped(text: Text, line: str, style: str) -> None:
     for part in textwrap.wrap(tables.printable(line), tables.WIDTH, subsequent_indent="  ", break_on_hyphens=False):
-        _print(console, part, style)
+        _add(text, part, style)
 
 
 def _table(rows: Sequence[Row]) -> Iterator[str]:

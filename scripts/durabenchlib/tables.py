@@ -373,6 +373,8 @@ def _target(environment: dict[str, Any]) -> list[str]:
 
 def printable(value: str) -> str:
     """Text without control characters, which a terminal would obey."""
+    if value.isprintable():
+        return value
     return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in value)
 
 

@@ -468,6 +468,8 @@ def _bins(raw: _Node, in_us: bool) -> dict[int, int]:
     values: dict[int, int] = {}
     if found is None:
         return values
+    if not in_us and (plain := _plain_bins(found.raw)) is not None:
+        return plain
     for key, printed in found.items():
         if in_us and key.startswith("FIO_IO_U_PLAT"):
             continue
@@ -479,6 +481,20 @@ def _bins(raw: _Node, in_us: bool) -> dict[int, int]:
         if values.setdefault(value, count) != count:
             found.bad(repr(key), "is there more than once, with different values")
     return {value: count for value, count in values.items() if count}
+
+
+def _plain_bins(raw: dict[str, Any]) -> dict[int, int] | None:
+    """The bins that are as fio prints them, which nearly all are, at once: they are most of a result. None of any other."""
+    keys = "".join(raw)
+    if isinstance(raw, Repeated) or not (keys.isascii() and keys.isdecimal()):
+        return None
+    if not 0 < min(map(len, raw)) <= max(map(len, raw)) < 20:
+        return None
+    counts = raw.values()
+    if set(map(type, counts)) != {int} or min(counts) < 0 or max(counts) >= 2**64:
+        return None
+    values = dict(zip(map(int, raw), counts, strict=True))
+    return {value: count for value, count in values.items() if count} if len(values) == len(raw) else None
 
 
 def is_on(options: Mapping[str, str], name: str) -> bool:
