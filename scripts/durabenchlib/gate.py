@@ -343,6 +343,18 @@ def _examine(args: argparse.Namespace, chosen: Sequence[Metric], noise: formats.
 
 
 def _report(args: argparse.Namespace, gate: Gate, result: Result) -> None:
+    try:
+        _write(args, gate, result)
+    finally:  # an output that can't be written doesn't hide the verdict
+        for line in text(gate):
+            print(tables.printable(line))
+        if os.environ.get("GITHUB_ACTIONS") == "true":
+            for line in annotations(gate):
+                print(line)
+        sys.stdout.flush()
+
+
+def _write(args: argparse.Namespace, gate: Gate, result: Result) -> None:
     if args.json:
         formats.write_json(args.json, gate)
     if args.junit:
@@ -353,12 +365,6 @@ def _report(args: argparse.Namespace, gate: Gate, result: Result) -> None:
     if os.environ.get("GITHUB_STEP_SUMMARY"):
         with open(os.environ["GITHUB_STEP_SUMMARY"], "a", encoding="utf-8") as file:
             file.write(summary)
-    for line in text(gate):
-        print(tables.printable(line))
-    if os.environ.get("GITHUB_ACTIONS") == "true":
-        for line in annotations(gate):
-            print(line)
-    sys.stdout.flush()
 
 
 def _metric(word: str) -> Metric:

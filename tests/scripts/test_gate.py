@@ -293,6 +293,19 @@ def test_usage(tmp_path: Path, full_device: Path, arguments: list[str]) -> None:
 # Reports
 
 
+def test_an_output_that_cant_be_written_hides_no_verdict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, two = fio_files(tmp_path / "one", 7), fio_files(tmp_path / "two", 7, slower=1.06, seed=1)
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "none" / "summary"))
+    assert cli.main(["gate", "--baseline", str(one), "--candidate", str(two)]) == 64
+    captured = capsys.readouterr()
+    assert captured.out.startswith("Regression: 3 of 3 figures worse.")
+    assert "\n::error title=durabench regression::" in captured.out
+    assert "No such file or directory" in captured.err
+
+
 def test_reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     one, two = fio_files(tmp_path / "one", 7), fio_files(tmp_path / "two", 7, slower=1.06, seed=1)
     summary = tmp_path / "summary"
