@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from . import __version__, compare, environment, formats, judge, stats, tables
+from . import __version__, compare, environment, foreign, formats, judge, stats, tables
 from .errors import Exit, Failure
 from .formats import MetricNoise, Noise
 from .results import Run
@@ -181,6 +181,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _runs(words: Sequence[str]) -> Iterable[Run]:
     """Files are the repetitions of one run, each folder is one."""
+    foreign.refuse_twice(compare.selection(word)[0] for word in words)
     files = [word for word in words if Path(word).is_file() and Path(word).name != "run.json"]
     if files:
         yield compare.load_side(files, "files")[0]

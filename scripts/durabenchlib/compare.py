@@ -26,7 +26,7 @@ FORMATS = ("text", "md", "json", "csv")
 def load_side(words: Sequence[str], label: str) -> tuple[Run, str | None]:
     """One side of a comparison: the folder of a run and the strategy named with it, if one is (RUN[:STRATEGY]), or fio's own
     files and folders of such; `label` names these."""
-    path, strategy = _selection(words[0])
+    path, strategy = selection(words[0])
     if strategy is None and foreign.is_fio(path):
         return foreign.load([Path(word) for word in words], label), None
     if len(words) > 1:
@@ -217,7 +217,7 @@ def run(args: argparse.Namespace) -> int:
     return Exit.OK
 
 
-def _selection(text: str) -> tuple[Path, str | None]:
+def selection(text: str) -> tuple[Path, str | None]:
     """Folder and strategy of RUN[:STRATEGY]; a colon in the folder's own name is no separator."""
     path = Path(text)
     if not path.exists() and ":" in text:

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from . import __version__, fiojson, formats
@@ -42,6 +43,7 @@ def is_fio(path: Path) -> bool:
 
 def load(paths: Sequence[Path], label: str) -> Run:
     """Read fio's files, and those in folders in the order of their names, as the repetitions of one run."""
+    refuse_twice(paths)
     found = [file for path in paths for file in files(path)]
     repetitions: list[Repetition] = []
     unusable: list[str] = []
@@ -128,6 +130,26 @@ def files(path: Path) -> list[Path]:
     if not found:
         raise Failure(Exit.INPUT, f"{path}: has neither a run.json nor any file *.json of fio's")
     return found
+
+
+def refuse_twice(paths: Iterable[Path]) -> None:
+    """Refuse a result that is named twice, by whatever names: it would count as two that agree."""
+    seen: dict[tuple[int, int], Path] = {}
+    for path in paths:
+        for key, file in identities(path):
+            if key in seen:
+                again = "is named twice" if file == seen[key] else f"is the same file as {seen[key]}"
+                raise Failure(Exit.USAGE, f"{file}: {again}; name each result once")
+            seen[key] = file
+
+
+def identities(path: Path) -> Iterator[tuple[tuple[int, int], Path]]:
+    """The files that a path stands for, fio's own or the manifest of a run, each with what all its names have in common."""
+    for file in files(path) if is_fio(path) else [path / "run.json" if path.is_dir() else path]:
+        # What can't be read is named where that is tried.
+        with contextlib.suppress(OSError):
+            status = file.stat()
+            yield (status.st_dev, status.st_ino), file
 
 
 def _metrics(repetitions: Sequence[Repetition]) -> list[Metric]:

@@ -149,6 +149,7 @@ def run(args: argparse.Namespace) -> int:
 def _load(words: Sequence[str]) -> list[tuple[str, Run]]:
     if len(words) == 1 and Path(words[0]).is_dir() and foreign.is_fio(Path(words[0])):
         words = [str(path) for path in foreign.files(Path(words[0]))]
+    foreign.refuse_twice(compare.selection(word)[0] for word in words)
     loaded = [(Path(word).name, compare.load_side([word], Path(word).name)[0]) for word in words]
     if all(run.manifest.created for _, run in loaded):
         loaded.sort(key=lambda each: each[1].manifest.created)

@@ -373,9 +373,8 @@ def run(args: argparse.Namespace) -> int:
         raise Failure(
             Exit.USAGE, f"{args.output} is no regular file; a report has files beside it: give -o the name of a file"
         )
-    runs = [
-        foreign.load([path], str(path)) if foreign.is_fio(path) else results.load_run(path) for path in dict.fromkeys(args.runs)
-    ]
+    foreign.refuse_twice(args.runs)
+    runs = [foreign.load([path], str(path)) if foreign.is_fio(path) else results.load_run(path) for path in args.runs]
     comparison = compare_all(runs)
     chosen = all_figures(runs, comparison, args.figure or ())
     if args.terminal:

@@ -95,6 +95,38 @@ def test_two_runs_compare_the_same_strategies(tmp_path: Path) -> None:
     assert found.environment["before"]["label"] == "6.18"
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["gate", "--baseline", "a/1.json", "a/1.json", "--candidate", "b"],
+        ["gate", "--baseline", "b", "--candidate", "a", "a/1.json"],
+        ["gate", "--baseline", "b", "--candidate", "a/1.json", "a/../link.json"],
+        ["compare", "b", "linked"],
+        ["calibrate", "a/1.json", "hard.json"],
+        ["calibrate", "run", "run/run.json"],
+        ["history", "a/1.json", "b/1.json", "a/1.json"],
+        ["history", "run", "run:fua"],
+        ["report", "run", "./run"],
+        ["report", "a", "a/2.json"],
+    ],
+)
+def test_a_result_named_twice_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    sample(tmp_path)
+    for folder in ("a", "b", "linked"):
+        Path(folder).mkdir()
+        for number in (1, 2):
+            Path(folder, f"{number}.json").write_text(document(job(writes=[100_000] * 100)))
+    Path("link.json").symlink_to("a/1.json")
+    Path("hard.json").hardlink_to("a/1.json")
+    Path("linked/3.json").symlink_to("1.json")
+    assert cli.main(arguments) == Exit.USAGE
+    captured = capsys.readouterr()
+    assert captured.out == "" and captured.err.count("\n") == 1 and captured.err.endswith("; name each result once\n")
+
+
 def test_nothing_in_common_is_refused(tmp_path: Path) -> None:
     run = SampleRun(tmp_path / "run")
     add(run, "seq", "dsync", 100, 200)

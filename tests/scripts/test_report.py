@@ -231,7 +231,7 @@ def test_the_command(tmp_path: Path) -> None:
     parser = argparse.ArgumentParser()
     report.add_parser(parser.add_subparsers())
     path = run_of(tmp_path)
-    given = parser.parse_args(["report", str(path), str(path), "-o", str(tmp_path / "out.html")])
+    given = parser.parse_args(["report", str(path), "-o", str(tmp_path / "out.html")])
     assert given.func(given) == 0
     assert "dsync" in Page(tmp_path / "out.html").text
     assert sorted({each.suffix for each in (tmp_path / "out-gnuplot").iterdir()}) == [".dat", ".gp"]
