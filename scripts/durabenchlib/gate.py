@@ -322,6 +322,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _examine(args: argparse.Namespace, chosen: Sequence[Metric], noise: formats.Noise | None) -> Result:
+    _refuse_same(args.baseline, args.candidate)
     before, before_strategy = compare.load_side(args.baseline, "baseline")
     after, after_strategy = compare.load_side(args.candidate, "candidate")
     if (before_strategy is None) != (after_strategy is None):
@@ -340,6 +341,21 @@ def _examine(args: argparse.Namespace, chosen: Sequence[Metric], noise: formats.
             measurement.statistics.noise = str(args.noise)
         result.warnings += _other_host(noise, measurement)
     return result
+
+
+def _refuse_same(baseline: Sequence[str], candidate: Sequence[str]) -> None:
+    """A result can't differ from itself, so that such a gate would always pass."""
+    before, after = ([compare.selection(word) for word in words] for words in (baseline, candidate))
+    if {strategy for _, strategy in before} != {strategy for _, strategy in after}:
+        return
+    known = {key for path, _ in before for key, _ in foreign.identities(path)}
+    for path, _ in after:
+        for key, file in foreign.identities(path):
+            if key in known:
+                raise Failure(
+                    Exit.USAGE,
+                    f"{file}: is on both sides, a mistyped path? (Two strategies of one run are RUN:STRATEGY on each side)",
+                )
 
 
 def _report(args: argparse.Namespace, gate: Gate, result: Result) -> None:

@@ -223,7 +223,7 @@ def test_a_damaged_file(tmp_path: Path, content: str, part: str) -> None:
 def test_files_that_are_no_repetitions_of_each_other(tmp_path: Path) -> None:
     one, two = fio_files(tmp_path / "one", 7), fio_files(tmp_path / "two", 7, bs="8k")
     mixed = [*one.iterdir(), two / "00.json"]
-    found = judged("--baseline", *mixed, "--candidate", two, folder=tmp_path)
+    found = judged("--baseline", *mixed, "--candidate", two / "01.json", folder=tmp_path)
     assert (found["verdict"], "bs=8k" in found["headline"]) == ("invalid", True)
     found = judged("--baseline", one, "--candidate", two, folder=tmp_path)
     assert "seq was not asked for the same: bs (4k before, 8k after)." in found["warnings"]
@@ -274,20 +274,34 @@ def test_a_regression_outweighs_what_is_invalid(tmp_path: Path) -> None:
         ["--baseline", "{run}", "{run}", "--candidate", "{run}"],
         ["--baseline", "{run}:fua", "--candidate", "{run}"],
         ["--baseline", "{one}", "--candidate", "{run}"],
-        ["--baseline", "{one}", "--candidate", "{one}", "--metric", "write.speed"],
-        ["--baseline", "{one}", "--candidate", "{one}", "--metric", "write.iops=3%"],
-        ["--baseline", "{one}", "--candidate", "{one}", "--junit", "{one}/no/such/folder.xml"],
-        ["--baseline", "{one}", "--candidate", "{one}", "--markdown", "{full}"],
+        ["--baseline", "{one}", "--candidate", "{two}", "--metric", "write.speed"],
+        ["--baseline", "{one}", "--candidate", "{two}", "--metric", "write.iops=3%"],
+        ["--baseline", "{one}", "--candidate", "{two}", "--junit", "{one}/no/such/folder.xml"],
+        ["--baseline", "{one}", "--candidate", "{two}", "--markdown", "{full}"],
     ],
 )
 def test_usage(tmp_path: Path, full_device: Path, arguments: list[str]) -> None:
     """An output that can't be written must not end as a regression either."""
-    paths = {"one": fio_files(tmp_path / "one", 2), "run": sample(tmp_path, "run", count=2), "full": full_device}
+    paths = {"one": fio_files(tmp_path / "one", 2), "two": fio_files(tmp_path / "two", 2), "run": sample(tmp_path, "run", count=2), "full": full_device}
     try:
         status = cli.main(["gate", *(argument.format(**paths) for argument in arguments)])
     except SystemExit as ended:
         status = ended.code
     assert status == 64
+
+
+@pytest.mark.parametrize(
+    ("baseline", "candidate"),
+    [("one", "one"), ("one", "one/01.json"), ("one/00.json", "two two/../one/00.json"), ("run", "run/run.json"), ("run:fua", "./run:fua")],
+)
+def test_the_same_on_both_sides(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], baseline: str, candidate: str
+) -> None:
+    fio_files(tmp_path / "one", 2), fio_files(tmp_path / "two", 2), sample(tmp_path, "run", count=2)
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["gate", "--baseline", *baseline.split(), "--candidate", *candidate.split()]) == 64
+    captured = capsys.readouterr()
+    assert captured.out == "" and "is on both sides" in captured.err
 
 
 # Reports
@@ -404,8 +418,8 @@ def test_strategies_of_one_run(tmp_path: Path) -> None:
 
 
 def test_the_working_directory_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    one = fio_files(tmp_path / "one", 2)
+    one, two = fio_files(tmp_path / "one", 2), fio_files(tmp_path / "two", 2)
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    cli.main(["gate", "--baseline", str(one), "--candidate", str(one)])
+    cli.main(["gate", "--baseline", str(one), "--candidate", str(two)])
     assert os.listdir() == []
