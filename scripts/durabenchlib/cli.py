@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from . import __version__, calibrate, compare, demo, doctor, gate, history, report, run, show
+from . import __version__, calibrate, compare, demo, doctor, gate, history, report, run, show, tables
 from .errors import Exit, Failure
 from .lab import command as lab
 
@@ -18,7 +18,7 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         self.print_usage(sys.stderr)
-        self.exit(Exit.USAGE, f"{self.prog}: {message}\n")
+        self.exit(Exit.USAGE, f"{self.prog}: {tables.printable(message)}\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         finally:
             _flush()
     except Failure as failure:
-        print(f"durabench: {failure}", file=sys.stderr)
+        print(tables.complaint(str(failure)), file=sys.stderr)
         return failure.status
     except KeyboardInterrupt:
         return Exit.SIGINT
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return Exit.OK
     except OSError as error:
         name = "" if error.filename is None else f"{error.filename}: "
-        print(f"durabench: {name}{error.strerror or error}", file=sys.stderr)
+        print(tables.complaint(f"{name}{error.strerror or error}"), file=sys.stderr)
         return Exit.FAILED
 
 

@@ -478,7 +478,7 @@ def run(args: argparse.Namespace) -> int:
         sys.stdout.write(write(show))
     for each in files:
         if each.refused is not None:
-            print(f"durabench: {each.refused}", file=sys.stderr)
+            print(tables.complaint(each.refused), file=sys.stderr)
     if any(each.refused is not None for each in files):
         return Exit.INPUT
     return Exit.FAILED if any(each.failures for each in files) else Exit.OK

@@ -378,6 +378,11 @@ def printable(value: str) -> str:
     return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in value)
 
 
+def complaint(message: str) -> str:
+    """An error for standard error. Each line of it says whose it is, so that what a file or job is called is no command to CI."""
+    return "\n".join(f"durabench: {printable(line.expandtabs())}" for line in message.split("\n"))
+
+
 def plain(value: str) -> str:
     """Printable text in ASCII, which every mail program and terminal shows alike: letters without their accents, a question
     mark for what has no like."""
@@ -440,7 +445,7 @@ def comma_separated(comparison: Comparison) -> str:
     writer.writeheader()
     for measurement in comparison.measurements:
         for case in measurement.cases:
-            common = dict(zip(head, (measurement.name, case.name, case.variant, case.before, case.after), strict=True))
+            common = dict(zip(head, map(printable, (measurement.name, case.name, case.variant, case.before, case.after)), strict=True))
             writer.writerows({**common, **_metric_cells(metric)} for metric in case.metrics)
             checks = {check.name: check for check in case.checks}
             for key in case.mechanism["before"]:
