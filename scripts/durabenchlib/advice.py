@@ -174,10 +174,7 @@ def _repetitions(pairs: Sequence[Pair]) -> Iterator[str]:
         if len(repetitions) == 1
     )
     if single:
-        yield (
-            f"One repetition only of {', '.join(single)}: a difference can't be told from chance. "
-            "Use --repeat 3 or more."
-        )
+        yield f"One repetition only of {', '.join(single)}: a difference of times can't be told from chance."
 
 
 def _percentiles(pairs: Sequence[Pair]) -> Iterator[str]:
