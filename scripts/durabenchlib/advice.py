@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from . import foreign, formats, order, results, strategies
+from . import fiojson, foreign, formats, order, results, strategies
 from .results import Pair, Repetition, Run
 
 
@@ -74,6 +75,7 @@ def warnings(before: Run, after: Run, pairs: Sequence[Pair]) -> list[str]:
     for run in runs:
         found += _incomplete(run)
         found += _not_compared(run, pairs)
+        found += contradictions(run)
     if len(runs) == 2:
         found += of_differences(differences(before, after))
     found += _durability(pairs)
@@ -138,6 +140,19 @@ def _shown(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return str(value) if value not in (None, "") else "unknown"
+
+
+def contradictions(run: Run) -> Iterator[str]:
+    """What fio's files of a run say that can't be."""
+    found: dict[str, list[str]] = {}
+    for each in run.repetitions:
+        for suspicion in fiojson.suspicions(each.fio, ()):
+            if suspicion.code == "contradiction":
+                found.setdefault(each.entry.dir, []).append(str(suspicion))
+    for folder, texts in itertools.islice(found.items(), 3):
+        yield f"{folder}: {texts[0]}"
+    if len(found) > 3:
+        yield f"{run.path}: {len(found)} files in all contradict themselves (durabench show)."
 
 
 def _durability(pairs: Sequence[Pair]) -> Iterator[str]:

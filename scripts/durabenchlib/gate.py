@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from . import __version__, compare, foreign, formats, order, results, tables
+from . import __version__, advice, compare, foreign, formats, order, results, tables
 from .errors import Exit, Failure
 from .formats import CaseComparison, Check, Comparison, Gate, MeasurementComparison, Metric, MetricComparison
 from .results import Run
@@ -60,6 +60,7 @@ def examine(before: Run, after: Run, comparison: Comparison) -> Result:
         if run.manifest.status != "complete":
             result.invalid.append(f"The run {run.path} is {run.manifest.status}.")
         result.invalid += run.unusable
+        result.invalid += advice.contradictions(run)
     if measurement.name == foreign.NAME:
         result.warnings += foreign.differences(before, after)
     for case in measurement.cases:

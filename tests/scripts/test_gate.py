@@ -220,6 +220,21 @@ def test_a_damaged_file(tmp_path: Path, content: str, part: str) -> None:
     assert found["comparison"] is None
 
 
+def test_numbers_that_contradict_each_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An edited count: of such a file show says to rely on nothing."""
+    one, two = fio_files(tmp_path / "one", 7), fio_files(tmp_path / "two", 7, seed=1)
+    file = two / "03.json"
+    edited = json.loads(file.read_text())
+    edited["jobs"][0]["write"]["clat_ns"]["N"] += 1
+    file.write_text(json.dumps(edited))
+    found = judged("--baseline", one, "--candidate", two, folder=tmp_path)
+    assert found["verdict"] == "invalid"
+    assert [f"{file}: Numbers contradict each other: 'seq' write.clat has 1001 samples, and 1000 in its bins" in each for each in found["invalid"]] == [True]
+    capsys.readouterr()
+    assert cli.main(["compare", str(one), str(two)]) == 0
+    assert "Numbers contradict each other" in capsys.readouterr().out
+
+
 def test_files_that_are_no_repetitions_of_each_other(tmp_path: Path) -> None:
     one, two = fio_files(tmp_path / "one", 7), fio_files(tmp_path / "two", 7, bs="8k")
     mixed = [*one.iterdir(), two / "00.json"]
