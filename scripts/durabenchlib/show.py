@@ -17,7 +17,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from . import fiojson, formats, logs, results, tables
+from . import fiojson, foreign, formats, logs, results, tables
 from .errors import Exit, Failure
 from .fiojson import Document, Job, Latency, Suspicion
 
@@ -119,6 +119,8 @@ def look(
 ) -> Shown:
     """What a file says, by what it is, with warnings of these percentiles. What a log says is put into `summaries` too."""
     try:
+        if path.is_dir():
+            raise Failure(Exit.INPUT, f"{path}: is a folder without any file *.json of fio's; name the files in it")
         return _fio_log(path, percents, {} if summaries is None else summaries) if logs.is_log(path) else _fio_json(path, percents)
     except Failure as failure:
         return Shown(str(path), "unknown", refused=str(failure))
@@ -457,7 +459,7 @@ def add_parser(subparsers: Any) -> None:
         help="show what fio's output says, and what is suspicious in it",
         description="Show what the output of any fio says (JSON or JSON+, of 2.1 and newer; bw, iops, lat and histogram logs): "
         "rates, latencies and syncs of each job and of all together, and what does not mean what it seems to. FILE may be a "
-        "run's folder. Ends with 1 if a run itself had failed, with 3 if a file can't be read.",
+        "run's folder, or one of fio's JSON files. Ends with 1 if a run itself had failed, with 3 if a file can't be read.",
     )
     parser.add_argument("files", metavar="FILE", nargs="+", type=Path)
     parser.add_argument("--format", choices=FORMATS, default="text", help="default: text")
@@ -485,5 +487,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _expand(path: Path) -> list[Path]:
-    """The results in a run's folder; any other path is itself."""
-    return sorted(path.glob("*/fio.json")) or [path] if (path / "run.json").is_file() else [path]
+    """The results in a run's folder, or fio's JSON in any other; any other path is itself."""
+    if (path / "run.json").is_file():
+        return sorted(path.glob("*/fio.json")) or [path]
+    try:
+        return foreign.files(path)
+    except Failure:  # one refused file hides no other
+        return [path]

@@ -125,6 +125,16 @@ def test_a_run_is_shown_by_its_repetitions(capsys: pytest.CaptureFixture[str], t
     assert [each["path"] for each in files] == [str(tmp_path / order / "fio.json") for order in ("001", "002")]
 
 
+def test_a_folder_of_fios_files(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    for name in ("b.json", "a.json+", "c.log"):
+        shutil.copy(SHAPES / "fio-3.42-banner.txt", tmp_path / name)
+    status, out, err = show(capsys, "--format", "json", tmp_path / "logs", tmp_path)
+    assert status == 3
+    assert [each["path"] for each in json.loads(out)["files"]] == [str(tmp_path / name) for name in ("logs", "a.json+", "b.json")]
+    assert err == f"durabench: {tmp_path / 'logs'}: is a folder without any file *.json of fio's; name the files in it\n"
+
+
 def test_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert show(capsys)[0] == 64
     assert show(capsys, "--format", "xml", "x")[0] == 64
