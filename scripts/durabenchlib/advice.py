@@ -144,13 +144,13 @@ def _shown(value: object) -> str:
 
 def contradictions(run: Run) -> Iterator[str]:
     """What fio's files of a run say that can't be."""
-    found: dict[str, list[str]] = {}
+    found: dict[str, str] = {}
     for each in run.repetitions:
         for suspicion in fiojson.suspicions(each.fio, ()):
             if suspicion.code == "contradiction":
-                found.setdefault(each.entry.dir, []).append(str(suspicion))
-    for folder, texts in itertools.islice(found.items(), 3):
-        yield f"{folder}: {texts[0]}"
+                found.setdefault(each.entry.dir, str(suspicion))
+    for name, text in itertools.islice(found.items(), 3):
+        yield f"{name}: {text}"
     if len(found) > 3:
         yield f"{run.path}: {len(found)} files in all contradict themselves (durabench show)."
 
