@@ -298,7 +298,8 @@ def test_a_regression_outweighs_what_is_invalid(tmp_path: Path) -> None:
 )
 def test_usage(tmp_path: Path, full_device: Path, arguments: list[str]) -> None:
     """An output that can't be written must not end as a regression either."""
-    paths = {"one": fio_files(tmp_path / "one", 2), "two": fio_files(tmp_path / "two", 2), "run": sample(tmp_path, "run", count=2), "full": full_device}
+    paths = {name: fio_files(tmp_path / name, 2) for name in ("one", "two")}
+    paths |= {"run": sample(tmp_path, "run", count=2), "full": full_device}
     try:
         status = cli.main(["gate", *(argument.format(**paths) for argument in arguments)])
     except SystemExit as ended:
