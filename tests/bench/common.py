@@ -41,17 +41,20 @@ class Unmeasured(Exception):
 
 @dataclass(frozen=True)
 class Context:
-    """`directory` is on a tmpfs, `out` on a file system with a device below it."""
+    """`directory` is on a tmpfs, `out` on a file system with a device below it; `log_mb` is the size of logs that are made to be
+    read, `fio_plot` a checkout of fio-plot if one is given."""
 
     directory: Path
     out: Path
     rounds: int
     runtime: float
+    log_mb: int
+    fio_plot: Path | None
 
     def fio(self, *options: str, under: list[str | Path] | None = None) -> fiojson.Document:
         """Run fio, which must succeed. `under` is a command that runs it."""
         output = self.out / "fio.json"
-        command = [*(under or []), layout.fio(), *options, "--output-format=json", f"--output={output}"]
+        command = [*(under or []), layout.fio(), "--output-format=json", f"--output={output}", *options]
         done = subprocess.run(["timeout", "600", *command], capture_output=True, text=True)
         if done.returncode:
             raise Unmeasured(f"{' '.join(map(str, command))}: exit status {done.returncode}\n{done.stderr}")
