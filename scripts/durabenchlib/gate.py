@@ -310,6 +310,8 @@ def run(args: argparse.Namespace) -> int:
             raise
         # CI reads its reports above all when something is wrong.
         result = Result(invalid=[str(failure)])
+    except OSError as error:
+        result = Result(invalid=[f"{error.filename or 'input'}: {error.strerror or error}"])
     gate = conclude(result, args.strict, args.baseline, args.candidate)
     try:
         _report(args, gate, result)

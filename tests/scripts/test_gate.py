@@ -337,6 +337,13 @@ def test_an_output_that_cant_be_written_hides_no_verdict(
     assert "No such file or directory" in captured.err
 
 
+def test_input_that_cant_be_opened_is_no_regression(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one = fio_files(tmp_path / "one", 7)
+    long = tmp_path / ("x" * 300)
+    assert cli.main(["gate", "--baseline", str(one), "--candidate", str(long)]) == 3
+    assert f"{long}: File name too long" in capsys.readouterr().out
+
+
 def test_reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     one, two = fio_files(tmp_path / "one", 7), fio_files(tmp_path / "two", 7, slower=1.06, seed=1)
     summary = tmp_path / "summary"
