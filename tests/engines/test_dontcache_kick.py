@@ -4,6 +4,7 @@ what is left in the page cache, and what an error looks like."""
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import subprocess
@@ -61,6 +62,16 @@ def resident(path: Path) -> int:
     return int(done.stdout or 0)
 
 
+def keeps(run, path: Path):
+    """The result of a job that leaves a file in the page cache; up to three
+    times, since who measures meanwhile may drop all of the machine's."""
+    for _ in range(3):
+        result = run()
+        if resident(path) == WRITES * BLOCK:
+            break
+    return result
+
+
 def settled(path: Path, limit: int) -> int:
     """The same, when it has come down to a limit or will not: the kernel drops
     pages when their writeback ends, which may be after the writer has."""
@@ -115,9 +126,9 @@ def test_every_strategy_on_a_file(run_fio, folder, strategy, submit):
     """What is counted, what stays in the page cache, and what is in the file."""
     need_strategy(strategy, folder)
     target = folder / "f"
-    result = run_fio(
-        ENGINE, strategy=strategy, submit=submit, filename=target, buffer_pattern="0xa5", offset="8k", **workload()
-    )
+    options = dict(strategy=strategy, submit=submit, filename=target, buffer_pattern="0xa5", offset="8k", **workload())
+    run = functools.partial(run_fio, ENGINE, **options)
+    result = keeps(run, target) if strategy == "buffered" else run()
     check(result)
     assert result.job["write"]["total_ios"] == WRITES
     assert result.job["write"]["short_ios"] == 0
@@ -162,7 +173,8 @@ def test_every_strategy_on_a_block_device(run_fio, loop_device, strategy, submit
 def test_what_a_read_leaves_in_the_page_cache(run_fio, disk, strategy, submit):
     need_strategy(strategy, disk)
     target = uncached_file(disk / "f")
-    result = run_fio(ENGINE, strategy=strategy, submit=submit, filename=target, **workload(rw="read"))
+    run = functools.partial(run_fio, ENGINE, strategy=strategy, submit=submit, filename=target, **workload(rw="read"))
+    result = keeps(run, target) if strategy == "buffered" else run()
     check(result)
     assert result.counter["read_bytes"] == WRITES * BLOCK
     assert resident(target) == (WRITES * BLOCK if strategy == "buffered" else 0)
