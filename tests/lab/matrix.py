@@ -196,7 +196,8 @@ def test_a_linear_table(boot: Boot, series: str) -> None:
 def test_uncached_writes(boot: Boot, series: str) -> None:
     strategies = ["buffered", "dontcache", "inline", "kick", "direct"]
     size = 32 << 20
-    cases = {"seq": f"rw=write\nbs=128k\nsize={size}\nend_fsync=1"}
+    # The guest's CPU copies faster than the device takes: what may be dirty is bounded to an eighth of the file.
+    cases = {"seq": f"rw=write\nbs=128k\nsize={size}\nend_fsync=1\nkick_backlog={size // 8}"}
     outcome = boot(series, "dontcache-kick", cases, strategies, target="directory")
     for strategy in strategies:
         repetition = outcome.repetition("seq", strategy)
@@ -212,9 +213,13 @@ def test_uncached_writes(boot: Boot, series: str) -> None:
         assert outcome.device("seq", strategy, "nullb0")["write_sectors"] >= size // 512
         peak = system["dirty_writeback_peak_bytes"]
         if strategy == "buffered":
-            assert min(kept, peak) > 0.9 * size
+            assert kept > 0.9 * size
+            assert peak > 0.2 * size
         else:
-            assert max(kept, peak) < 0.2 * size, strategy
+            assert kept < 0.2 * size, strategy
+            # Of a kernel that wakes the flusher, nobody bounds what is dirty until it has come.
+            if strategy != "dontcache" or not outcome.abilities["dontcache_kick"]:
+                assert peak < 0.2 * size, strategy
         assert (counter.get("writeback_bytes", 0), counter.get("kicks", 0) > 0) == {
             "inline": (size, False),
             "kick": (size, True),
