@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from . import __version__, calibrate, compare, demo, doctor, gate, history, report, run, show, tables
-from .errors import Exit, Failure
+from .errors import Exit, Failure, os_message
 from .lab import command as lab
 
 class _Parser(argparse.ArgumentParser):
@@ -38,8 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Whoever read our output has seen enough.
         return Exit.OK
     except OSError as error:
-        name = "" if error.filename is None else f"{error.filename}: "
-        print(tables.complaint(f"{name}{error.strerror or error}"), file=sys.stderr)
+        print(tables.complaint(os_message(error)), file=sys.stderr)
         return Exit.FAILED
 
 

@@ -26,3 +26,9 @@ class Failure(Exception):
     def __init__(self, status: Exit, message: str) -> None:
         super().__init__(message)
         self.status = status
+
+
+def os_message(error: OSError, name: object = "") -> str:
+    """What the system refused, and of what: the error's own file, else `name`."""
+    named = name if error.filename is None else error.filename
+    return f"{named}: {error.strerror or error}" if named else str(error.strerror or error)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from . import __version__, advice, compare, foreign, formats, order, results, tables
-from .errors import Exit, Failure
+from .errors import Exit, Failure, os_message
 from .formats import CaseComparison, Check, Comparison, Gate, MeasurementComparison, Metric, MetricComparison
 from .results import Run
 
@@ -311,7 +311,7 @@ def run(args: argparse.Namespace) -> int:
         # CI reads its reports above all when something is wrong.
         result = Result(invalid=[str(failure)])
     except OSError as error:
-        result = Result(invalid=[f"{error.filename or 'input'}: {error.strerror or error}"])
+        result = Result(invalid=[os_message(error, "input")])
     gate = conclude(result, args.strict, args.baseline, args.candidate)
     try:
         _report(args, gate, result)
@@ -319,8 +319,7 @@ def run(args: argparse.Namespace) -> int:
         raise
     except OSError as error:
         # 1 would say that there is a regression.
-        name = "" if error.filename is None else f"{error.filename}: "
-        raise Failure(Exit.USAGE, f"{name}{error.strerror}") from None
+        raise Failure(Exit.USAGE, os_message(error)) from None
     return gate.exit_status
 
 

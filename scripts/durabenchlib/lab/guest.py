@@ -19,7 +19,7 @@ from pathlib import Path
 from rich.console import Console
 
 from .. import environment, formats, layout, measurement, runner, signals, targets
-from ..errors import Exit, Failure
+from ..errors import Exit, Failure, os_message
 from ..formats import Guest, Repetition, Run
 from ..progress import Shown, span
 from . import initramfs, plan, qemu
@@ -93,7 +93,7 @@ def _shown(
     except Failure as error:
         failure = error
     except OSError as error:
-        failure = Failure(Exit.FAILED, f"{error.filename or output}: {error.strerror or error}")
+        failure = Failure(Exit.FAILED, os_message(error, output))
     if failure and not stop:
         say(f"{name}: {failure}")
     if output.exists():
