@@ -6,6 +6,7 @@
 #   SOURCES=DIR...     fio source trees for the matrix (default: those that
 #                      setup/fio-source finds)
 #   PREFIX= LIBDIR= DESTDIR=   where `make install` puts things
+#   FUZZ_SECONDS=N     how long `make fuzz` goes on (default: 600)
 #   ARGS=...           further arguments for the demo, the tests, the benchmark
 
 PREFIX ?= /usr/local
@@ -14,6 +15,9 @@ LIBDIR ?= lib
 NEEDS := build
 BUILD = MAKEFLAGS=--no-print-directory CMAKE_BUILD_PARALLEL_LEVEL=$$(nproc) \
 	cmake --build
+# With libFuzzer if there is a clang.
+FUZZED = $$(command -v clang >/dev/null && echo env CC=clang) \
+	cmake -S tests/fuzz -B build/fuzz >/dev/null && $(BUILD) build/fuzz
 
 # Configured each time, so that packages which were installed since are found.
 all: ## build the engines and the observer
@@ -36,12 +40,19 @@ test: all ## run all tests, with the sanitized build too
 	@cmake -S . -B build/asan -DDURABENCH_SANITIZE=ON \
 		-DFIO_SOURCE_DIR="$$(readlink build/fio/source)" >/dev/null
 	@$(BUILD) build/asan
+	@$(FUZZED)
 	@FIO=$(CURDIR)/build/bin/fio tests/run $(ARGS)
 
 test-lab: NEEDS := build run lab test
 test-lab: all ## run every strategy on old and new kernels, in guests
 	@FIO=$(CURDIR)/build/bin/fio tests/run tests/lab/matrix.py \
 		tests/lab/passthrough.py -n "$$(nproc)" --dist loadgroup $(ARGS)
+
+fuzz: NEEDS := build lab test
+fuzz: ## feed the C parsers with mutants of their inputs, for 10 minutes
+	@setup/deps $(NEEDS)
+	@$(FUZZED)
+	@FUZZ_SECONDS='$(FUZZ_SECONDS)' tests/fuzz/run $(ARGS)
 
 matrix: NEEDS := build test
 matrix: all ## build for several releases of fio, load each into each
@@ -76,4 +87,4 @@ clean: ## remove build/
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p; s/^#   /  /p' $(MAKEFILE_LIST)
 
-.PHONY: all demo reproduce test test-lab matrix bench install deps clean help
+.PHONY: all demo reproduce test test-lab fuzz matrix bench install deps clean help

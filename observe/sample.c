@@ -94,13 +94,14 @@ int sampler_open(struct sampler *s, int procfd, struct blockdevs *devs)
 
 static void read_memory(struct sampler *s)
 {
-	struct memory *m = &s->memory;
+	struct memory *m = &s->memory, now;
 	uint64_t sum;
 	char buf[8192];
 
 	if (file_reread(s->memfd, buf, sizeof(buf)) < 0 ||
-	    parse_meminfo(buf, m))
+	    parse_meminfo(buf, &now))
 		return;
+	*m = now;
 	if (!s->nr)
 		s->cached_first = m->cached;
 	sum = m->dirty + m->writeback;

@@ -23,6 +23,7 @@
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "lab/model/model.h"
 
@@ -244,6 +245,12 @@ static int hdd_init(struct model *m, struct config *c)
 	h->a = ((average - h->settle) - (full - h->settle) / 3) /
 	       (8.0 / 15 - 1.0 / 3);
 	h->b = full - h->settle - h->a;
+	/* Else a longer way would take less, and some way less than nothing. */
+	if (h->a < 0 || h->a / 2 + h->b < 0) {
+		strcpy(c->error,
+		       "seek_average: less settle it has to be between 1/3 and 11/15 of seek_full less settle");
+		return 0;
+	}
 	return make_zones(m, h, outer, inner);
 }
 

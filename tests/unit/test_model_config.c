@@ -99,6 +99,23 @@ static void each_error_is_told(void **state)
 		    "capacity = 1048576 bytes\n", "command is missing");
 }
 
+/* The heads would be there before they left. */
+static void seeks_that_go_back_in_time_are_refused(void **state)
+{
+	static const char *const wrong[] = { "5000 us", "13600 us" };
+	struct config c;
+	unsigned int i;
+
+	for (i = 0; i < 2; i++) {
+		c = (struct config){ 0 };
+		assert_int_equal(config_read(&c, PROJECT_SOURCE_DIR
+				"/lab/model/st20000nm007d.conf"), 0);
+		assert_int_equal(config_set(&c, "seek_average", wrong[i]), 0);
+		assert_null(model_new(&c, 1));
+		assert_non_null(strstr(c.error, "between 1/3 and 11/15"));
+	}
+}
+
 static void too_long_is_an_error_too(void **state)
 {
 	char text[2000] = GOOD;
@@ -146,6 +163,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_file_may_have_comments_and_spaces),
 		cmocka_unit_test(each_error_is_told),
+		cmocka_unit_test(seeks_that_go_back_in_time_are_refused),
 		cmocka_unit_test(too_long_is_an_error_too),
 		cmocka_unit_test(a_missing_file_is_named),
 		cmocka_unit_test(a_value_can_be_set_over_that_of_the_file),
