@@ -4,14 +4,21 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from . import __version__, calibrate, compare, demo, doctor, gate, history, report, run, show, tables
+from . import __version__, tables
 from .errors import Exit, Failure, os_message
-from .lab import command as lab
+
+# Modules, of which only that of the given command is loaded: with all of them a start takes half a second.
+_COMMANDS = {
+    **{name: name for name in ("run", "show", "compare", "report", "gate", "calibrate", "history", "doctor", "demo")},
+    "lab": "lab.command",
+}
+
 
 class _Parser(argparse.ArgumentParser):
     """argparse ends with status 2 on wrong usage, which here means that a target was refused."""
@@ -25,7 +32,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; its exit status."""
     try:
         try:
-            given = _parser().parse_args(arguments)
+            words = sys.argv[1:] if arguments is None else arguments
+            given = _parser(words[0] if words else None).parse_args(words)
             return int(given.func(given) or Exit.OK)
         finally:
             _flush()
@@ -42,12 +50,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return Exit.FAILED
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(command: str | None = None) -> argparse.ArgumentParser:
+    """The parser of one command, or of all where it is none of them."""
     parser = _Parser(prog="durabench", description="Measures and compares what it costs to make data durable.")
     parser.add_argument("--version", action="version", version=f"durabench {__version__}")
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
-    for module in (run, show, compare, report, gate, calibrate, history, doctor, demo, lab):
-        module.add_parser(subparsers)
+    for name in [command] if command in _COMMANDS else _COMMANDS:
+        importlib.import_module(f".{_COMMANDS[name]}", __package__).add_parser(subparsers)
     return parser
 
 

@@ -27,13 +27,22 @@ def lab() -> Path:
 
 def plugin(name: str) -> Path:
     """The nbdkit plugin of that name, one of the lab's device models."""
-    folder = _CHECKOUT / "build" / "lab" / "model" if _CHECKOUT else _PREFIX / "lib" / "durabench"
-    file = f"nbdkit-{name}-plugin.so"
+    needs = "it is built where nbdkit-plugin-dev and libbsd-dev are"
+    return _library(Path("lab", "model"), f"nbdkit-{name}-plugin.so", needs)
+
+
+def fiolog() -> Path:
+    """The library that reads fio's logs."""
+    return _library(Path("util"), "durabench-fiolog.so", "logs of fio are read by it")
+
+
+def _library(built_in: Path, file: str, why: str) -> Path:
+    folder = _CHECKOUT / "build" / built_in if _CHECKOUT else _PREFIX / "lib" / "durabench"
     found = [folder / file] if _CHECKOUT else [*_PREFIX.glob(f"lib*/durabench/{file}"), *_PREFIX.glob(f"lib/*/durabench/{file}")]
     for path in found:
         if path.is_file():
             return path
-    raise Failure(Exit.MISSING, f"{folder / file} is not there: {_remedy('it is built where nbdkit-plugin-dev and libbsd-dev are')}")
+    raise Failure(Exit.MISSING, f"{folder / file} is not there: {_remedy(why)}")
 
 
 def published() -> Path:

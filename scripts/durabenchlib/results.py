@@ -11,12 +11,13 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from . import fiojson, formats, layout, logs, measurement
 from .errors import Exit, Failure
+
+if TYPE_CHECKING:
+    import numpy as np
 
 MIB = 1024 * 1024
 
@@ -175,6 +176,8 @@ class Repetition:
     def bandwidth(self, direction: str) -> tuple[np.ndarray, np.ndarray]:
         """Bandwidth of all jobs together over time, from fio's averaged logs: ends of their intervals in s, MiB/s.
         Empty without such logs."""
+        import numpy as np
+
         interval_s = self._log_interval_s("log_avg_msec")
         if interval_s is None:
             return np.array([]), np.array([])
@@ -336,6 +339,8 @@ def _read_repetition(entry: formats.Repetition, folder: Path) -> Repetition:
 
 
 def _read_samples(path: Path, observed: Observed | None) -> Samples:
+    import numpy as np
+
     header, *lines = _json_lines(path) or [{}]
     schema = header.get("schema") if isinstance(header, dict) else None
     if schema != formats.SAMPLES:

@@ -6,20 +6,21 @@ from __future__ import annotations
 import argparse
 import csv
 import io
+import os
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
-
-from rich.console import Console
-from rich.text import Text
+from typing import TYPE_CHECKING, Any
 
 from . import fiojson, foreign, formats, logs, results, tables
 from .errors import Exit, Failure
 from .fiojson import Document, Job, Latency, Suspicion
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 FORMATS = ("text", "md", "csv", "json")
 # So few that with them a line of text has 80 characters.
@@ -331,37 +332,41 @@ def _about(shown: Shown) -> str:
 
 def print_text(show: Show, console: Console) -> None:
     """Print it for people, a file at once: the console takes its time over each call."""
+    from rich.text import Text
+
+    for lines in _texts(show):
+        console.print(Text.assemble(*((f"{line}\n", style) for line, style in lines)), soft_wrap=True, end="")
+
+
+def text(show: Show) -> str:
+    """The same without colours."""
+    return "".join(f"{line}\n" for lines in _texts(show) for line, _ in lines)
+
+
+def _texts(show: Show) -> Iterator[list[tuple[str, str]]]:
+    """Of each file, and of all together, the lines with their style."""
     first = True
     for shown in show.files:
         if shown.refused is not None:
             continue
-        text = Text("" if first else "\n")
+        lines = [] if first else [("", "")]
         first = False
-        _add(text, tables.printable(f"{shown.path}: {_about(shown)}"), "bold")
+        lines.append((tables.printable(f"{shown.path}: {_about(shown)}"), "bold"))
         for failure in shown.failures:
-            _add_wrapped(text, f"failed: {failure}", "red")
-        for line in _table(shown.rows):
-            _add(text, line)
+            lines += _wrapped(f"failed: {failure}", "red")
+        lines += [(line, "") for line in _table(shown.rows)]
         if shown.log is not None and shown.log.series:
             cells = [_log_cells(shown.log, each, TEXT_PERCENTS) for each in shown.log.series]
-            for line in _aligned([_log_head(shown.log, "", TEXT_PERCENTS), *cells]):
-                _add(text, line)
+            lines += [(line, "") for line in _aligned([_log_head(shown.log, "", TEXT_PERCENTS), *cells])]
         for warning in shown.warnings:
-            _add_wrapped(text, f"warning: {warning}", "yellow")
-        console.print(text, soft_wrap=True, end="")
-    text = Text()
-    for warning in show.warnings:
-        _add_wrapped(text, f"warning: {warning}", "yellow")
-    console.print(text, soft_wrap=True, end="")
+            lines += _wrapped(f"warning: {warning}", "yellow")
+        yield lines
+    yield [line for warning in show.warnings for line in _wrapped(f"warning: {warning}", "yellow")]
 
 
-def _add(text: Text, line: str, style: str = "") -> None:
-    text.append(f"{line}\n", style)
-
-
-def _add_wrapped(text: Text, line: str, style: str) -> None:
-    for part in textwrap.wrap(tables.printable(line), tables.WIDTH, subsequent_indent="  ", break_on_hyphens=False):
-        _add(text, part, style)
+def _wrapped(line: str, style: str) -> list[tuple[str, str]]:
+    parts = textwrap.wrap(tables.printable(line), tables.WIDTH, subsequent_indent="  ", break_on_hyphens=False)
+    return [(part, style) for part in parts]
 
 
 def _table(rows: Sequence[Row]) -> Iterator[str]:
@@ -473,10 +478,12 @@ def run(args: argparse.Namespace) -> int:
     files = [look(path, percents, summaries) for given in args.files for path in _expand(given)]
     files += joint_logs(summaries, percents)
     show = Show(files, list(fiojson.mixed_versions([each.fio or "" for each in files if each.refused is None])))
-    if args.format == "text":
+    if args.format == "text" and (sys.stdout.isatty() or os.environ.get("FORCE_COLOR")):
+        from rich.console import Console
+
         print_text(show, Console())
     else:
-        write = {"md": markdown, "csv": comma_separated, "json": formats.to_json}[args.format]
+        write = {"text": text, "md": markdown, "csv": comma_separated, "json": formats.to_json}[args.format]
         sys.stdout.write(write(show))
     for each in files:
         if each.refused is not None:

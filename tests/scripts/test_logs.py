@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import random
+import re
 import tracemalloc
 from pathlib import Path
 
@@ -140,6 +141,29 @@ def test_histograms_of_other_coarseness_are_refused(tmp_path: Path) -> None:
 
 # -- logs of any size
 
+NUMBER = r"(?:0x[0-9a-f]{1,16}|\d{1,20})"
+LINE = re.compile(rf"\s*\d{{1,20}}(?:\s*,\s*{NUMBER}){{3,7}}\s*", re.ASCII)
+
+
+def line_by_line(text: str, both: bool) -> list[list[int]] | int:
+    """What fio's documentation says of these lines: time, value, direction and block size; or the number of the first that is
+    none."""
+    found = []
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip(" \t\r\v\f"):
+            continue
+        if not LINE.fullmatch(line):
+            return number
+        row = [int(word, 0) if "x" in word else int(word) for word in line.split(",")]
+        if both:
+            if len(row) < 5 or row[1] > row[2]:
+                return number
+            del row[2]
+        if row[2] > 2 or max(row[0], row[1], row[3]) > 2**53:
+            return number
+        found.append(row[:4])
+    return found
+
 
 @some.composite
 def pieces(draw: some.DrawFn) -> tuple[bytes, bool]:
@@ -154,48 +178,48 @@ def pieces(draw: some.DrawFn) -> tuple[bytes, bool]:
         fields = [draw(some.integers(0, 10**13)), mean, *([mean + draw(some.integers(0, 9))] if both else [])]
         fields += [draw(some.integers(0, 2)), draw(some.integers(0, 2**31))]
         lines.append(", ".join([*map(str, fields), *(f"0x{each:04x}" if hexadecimal else str(each) for each in more)]))
-    text = "\n".join(lines) + "\n"
+    text = "\n".join(lines) + "\n" * draw(some.booleans())
     if draw(some.booleans()):
         at, with_ = draw(some.integers(0, len(text) - 1)), draw(some.text("0123456789,x -.a\r\n\0\u0663", max_size=3))
         text = text[:at] + with_ + text[at + draw(some.integers(0, 3)) :]
-    return text.encode() + (b"" if text.endswith("\n") else b"\n"), both
+    return text.encode(), both
 
 
-@settings(max_examples=300, deadline=None)
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("log") / "x_bw.log"
+
+
+@settings(max_examples=200, deadline=None)
 @given(pieces())
-def test_the_fast_way_reads_what_the_slow_one_reads(piece: tuple[bytes, bool]) -> None:
+def test_any_lines_are_read_as_they_are_documented(log: Path, piece: tuple[bytes, bool]) -> None:
     data, both = piece
-    fast = logs._fast(data, both)
-    if fast is not None:
-        slow, _ = logs._slow(Path("x_bw.log"), 1, data.decode().split("\n")[:-1], both)
-        assert fast.tolist() == slow.tolist()
-
-
-def test_what_fio_writes_is_read_the_fast_way() -> None:
-    for line in ("1, 2, 1, 0", "1, 2, 1, 4096, 8192", "1, 2, 1, 4096, 8192, 0x2004, 77"):
-        table = logs._fast(f"{line}\n{line}\n".encode(), False)
-        assert table is not None and table[:, :3].tolist() == [[1, 2, 1]] * 2
-    table = logs._fast(b"1, 2, 9, 1, 4096\n", True)
-    assert table is not None and table.tolist() == [[1, 2, 1, 4096]]
+    log.write_bytes(data)
+    expected = line_by_line(data.decode(), both)
+    if isinstance(expected, int):
+        with pytest.raises(Failure, match=f"x_bw.log:{expected}: (is not a line of a fio log|has .* columns)"):
+            logs.read(log, both)
+        return
+    found = logs.read(log, both)
+    assert (1000 * found.time).round().astype(int).tolist() == [row[0] for row in expected]
+    assert (found.value.tolist(), found.direction.tolist()) == ([row[1] for row in expected], [row[2] for row in expected])
 
 
 COUNTS = ["0", "0", "0", "7", "10", "1099511627776", "1099511627777", "12345678901234567", "00", "", " 1", "-1", "0x1", "1\n2"]
 
 
 @given(some.lists(some.lists(some.sampled_from(COUNTS), min_size=29, max_size=30), min_size=1, max_size=3), some.integers(0, 3))
-@settings(max_examples=500, deadline=None)
-def test_histograms_are_read_fast_as_line_by_line(rows: list[list[str]], direction: int) -> None:
-    lines = [f"{10 * at}, {direction}, 4096, {', '.join(row)}" for at, row in enumerate(rows)]
-    found = logs._fast_histograms("".join(f"{line}\n" for line in lines).encode())
-    if found is not None:
-        path = Path("x_clat_hist.log")
-        assert found.tolist() == [logs._histogram_line(path, 1, line).tolist() for line in lines]
-
-
-def test_histograms_as_fio_writes_them_are_read_fast() -> None:
-    found = logs._fast_histograms((histogram_line(100, 1, {3: 5}) + histogram_line(1200, 0, {0: 10, 463: 2**40})).encode())
-    assert found is not None
-    assert (found[:, :3].tolist(), found[:, 3:].sum(axis=1).tolist()) == ([[100, 1, 4096], [1200, 0, 4096]], [5, 10 + 2**40])
+@settings(max_examples=200, deadline=None)
+def test_any_histograms_are_read_as_they_are_documented(log: Path, rows: list[list[str]], direction: int) -> None:
+    path = log.with_name("x_clat_hist.log")
+    path.write_text("".join(f"{10 * at}, {direction}, 4096, {', '.join(row)}\n" for at, row in enumerate(rows)))
+    valid = [direction < 3 and len(row) == 29 and all(n.strip().isdecimal() and int(n) <= 2**40 for n in row) for row in rows]
+    if all(valid):
+        assert logs.summarize(path).series[logs.DIRECTIONS[direction]].values.n == sum(int(n) for row in rows for n in row)
+        return
+    lines = "".join("\n" + ",".join(row) for row in rows[: valid.index(False)]).count("\n") + 1
+    with pytest.raises(Failure, match=f"x_clat_hist.log:{lines}: is not a line of a histogram log"):
+        logs.summarize(path)
 
 
 @pytest.fixture
