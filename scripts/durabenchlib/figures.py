@@ -18,7 +18,7 @@ from typing import Literal
 
 import numpy as np
 
-from . import formats, logs, results, strategies, tables
+from . import formats, logs, results, strategies, tables, units
 from .canvas import (
     CHAR,
     INK,
@@ -405,7 +405,7 @@ def series(context: Context) -> Figure | None:
         (subject, each.samples) for subject, each in chosen if each.samples is not None and len(each.samples.time)
     ]
     dirty = [
-        context.line(subject, *_steps(*_thinned(found.time, found.dirty_writeback / results.MIB, np.max)))
+        context.line(subject, *_steps(*_thinned(found.time, found.dirty_writeback / units.MIB, np.max)))
         for subject, found in sampled
     ]
     panels += _over_time("Dirty + Writeback, MiB", dirty)

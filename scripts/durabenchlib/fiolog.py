@@ -83,7 +83,7 @@ class Histograms(ctypes.Structure):
 
 @cache
 def _library() -> ctypes.CDLL:
-    library = ctypes.CDLL(str(layout.fiolog()))
+    library = ctypes.CDLL(str(layout.reader()))
     library.fiolog_open.argtypes = [c_char_p, c_size_t, ctypes.POINTER(c_void_p)]
     library.fiolog_close.argtypes = [c_void_p]
     library.fiolog_close.restype = None

@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from . import results, stats
+from . import results, stats, units
 from .formats import Better, CaseComparison, Check, MeasurementComparison, MetricComparison, Noise, Statistics
 from .results import Pair, Repetition
 
@@ -48,7 +48,7 @@ _RULES = {
     "requests_per_write": _Rule("lower", 0.05, 0.02),
     "requests_per_sync": _Rule("lower", 0.05, 0.02),
     "durable_writes_per_write": _Rule("higher", 0.0, 0.001),
-    "dirty_writeback_peak_bytes": _Rule("lower", 0.25, 16 * results.MIB),
+    "dirty_writeback_peak_bytes": _Rule("lower", 0.25, 16 * units.MIB),
 }
 
 

@@ -31,9 +31,9 @@ def plugin(name: str) -> Path:
     return _library(Path("lab", "model"), f"nbdkit-{name}-plugin.so", needs)
 
 
-def fiolog() -> Path:
-    """The library that reads fio's logs."""
-    return _library(Path("util"), "durabench-fiolog.so", "logs of fio are read by it")
+def reader() -> Path:
+    """The library that reads what of fio's output is large."""
+    return _library(Path("util"), "durabench-reader.so", "logs of fio are read by it")
 
 
 def _library(built_in: Path, file: str, why: str) -> Path:

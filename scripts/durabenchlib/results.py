@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from . import fiojson, formats, layout, logs, measurement
 from .errors import Exit, Failure
+from .units import MIB
 
 if TYPE_CHECKING:
     import numpy as np
-
-MIB = 1024 * 1024
 
 _METRIC = re.compile(
     r"(?:(?P<job>.+)/)?"

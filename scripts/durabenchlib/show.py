@@ -12,16 +12,19 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import fiojson, foreign, formats, logs, results, tables
+from . import fiojson, logs, tables
 from .errors import Exit, Failure
 from .fiojson import Document, Job, Latency, Suspicion
+from .units import MIB
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+SCHEMA = "durabench-show/1"
 FORMATS = ("text", "md", "csv", "json")
 # So few that with them a line of text has 80 characters.
 TEXT_PERCENTS = (50.0, 99.0, 99.9)
@@ -112,22 +115,26 @@ class Show:
 
     files: list[Shown]
     warnings: list[Suspicion]
-    schema: str = formats.SHOW
+    schema: str = SCHEMA
 
 
 def look(
-    path: Path, percents: Sequence[float] = fiojson.PERCENTS, summaries: dict[Path, logs.Summary] | None = None
+    path: Path,
+    percents: Sequence[float] = fiojson.PERCENTS,
+    summaries: dict[Path, logs.Summary] | None = None,
+    printed: bool = True,
 ) -> Shown:
-    """What a file says, by what it is, with warnings of these percentiles. What a log says is put into `summaries` too."""
+    """What a file says, by what it is, with these percentiles and warnings of them, and with those that fio printed. What a log
+    says is put into `summaries` too."""
     try:
         if path.is_dir():
             raise Failure(Exit.INPUT, f"{path}: is a folder without any file *.json of fio's; name the files in it")
-        return _fio_log(path, percents, {} if summaries is None else summaries) if logs.is_log(path) else _fio_json(path, percents)
+        return _fio_log(path, percents, {} if summaries is None else summaries) if logs.is_log(path) else _fio_json(path, percents, printed)
     except Failure as failure:
         return Shown(str(path), "unknown", refused=str(failure))
 
 
-def _fio_json(path: Path, percents: Sequence[float]) -> Shown:
+def _fio_json(path: Path, percents: Sequence[float], printed: bool) -> Shown:
     document = fiojson.read(path)
     return Shown(
         path=str(path),
@@ -137,7 +144,7 @@ def _fio_json(path: Path, percents: Sequence[float]) -> Shown:
         failures=document.errors(),
         warnings=fiojson.suspicions(document, percents),
         jobs=[ShownJob(job.host, job.name, job.group, job.error, dict(job.options)) for job in document.jobs],
-        rows=list(_rows(document)),
+        rows=list(_rows(document, percents, printed)),
         messages=document.messages,
     )
 
@@ -216,21 +223,23 @@ def _time(seconds: float | None) -> str | None:
         return None
 
 
-def _rows(document: Document) -> Iterator[Row]:
+def _rows(document: Document, percents: Sequence[float], printed: bool) -> Iterator[Row]:
     for job in document.jobs:
-        yield from _of_jobs([job], job.host, job.name)
+        yield from _of_jobs([job], job.host, job.name, percents, printed)
     hosts: dict[str | None, list[Job]] = {}
     for job in document.jobs:
         hosts.setdefault(job.host, []).append(job)
     if len(hosts) > 1:
         for host, jobs in hosts.items():
             if len(jobs) > 1:
-                yield from _of_jobs(jobs, host, None)
+                yield from _of_jobs(jobs, host, None, percents, printed)
     if len(document.jobs) > 1:
-        yield from _of_jobs(document.jobs, None, None)
+        yield from _of_jobs(document.jobs, None, None, percents, printed)
 
 
-def _of_jobs(jobs: Sequence[Job], host: str | None, name: str | None) -> Iterator[Row]:
+def _of_jobs(
+    jobs: Sequence[Job], host: str | None, name: str | None, percents: Sequence[float], printed: bool
+) -> Iterator[Row]:
     found: dict[str, list[Latency]] = {}
     for job in jobs:
         for each, latency in fiojson.distributions(job):
@@ -249,9 +258,9 @@ def _of_jobs(jobs: Sequence[Job], host: str | None, name: str | None) -> Iterato
         ios = fiojson.total(jobs, direction, "total_ios")
         if direction == "sync":
             ios = None if None in syncs else sum(count or 0 for count in syncs)
-        percents = sorted({*fiojson.PERCENTS, *latency.percentiles})
+        told = sorted({*percents, *latency.percentiles}) if printed else percents
         # fio prints them with 6 decimals.
-        values = {f"{percent:.9g}": latency.percentile(percent) for percent in percents}
+        values = {f"{percent:.9g}": latency.percentile(percent) for percent in told}
         yield Row(
             host=host,
             job=name,
@@ -283,7 +292,7 @@ def _title(row: Row) -> str:
 
 
 def _cells(row: Row, percents: Sequence[float]) -> list[str]:
-    bandwidth = None if row.bw_bytes is None else row.bw_bytes / results.MIB
+    bandwidth = None if row.bw_bytes is None else row.bw_bytes / MIB
     return [
         row.distribution,
         "-" if row.ios is None else str(row.ios),
@@ -364,6 +373,7 @@ def _texts(show: Show) -> Iterator[list[tuple[str, str]]]:
     yield [line for warning in show.warnings for line in _wrapped(f"warning: {warning}", "yellow")]
 
 
+@lru_cache  # many files have the same to be said of them
 def _wrapped(line: str, style: str) -> list[tuple[str, str]]:
     parts = textwrap.wrap(tables.printable(line), tables.WIDTH, subsequent_indent="  ", break_on_hyphens=False)
     return [(part, style) for part in parts]
@@ -475,15 +485,19 @@ def run(args: argparse.Namespace) -> int:
     """Carry out `durabench show`."""
     percents = TEXT_PERCENTS if args.format == "text" else fiojson.PERCENTS
     summaries: dict[Path, logs.Summary] = {}
-    files = [look(path, percents, summaries) for given in args.files for path in _expand(given)]
+    files = [look(path, percents, summaries, args.format == "json") for given in args.files for path in _expand(given)]
     files += joint_logs(summaries, percents)
     show = Show(files, list(fiojson.mixed_versions([each.fio or "" for each in files if each.refused is None])))
-    if args.format == "text" and (sys.stdout.isatty() or os.environ.get("FORCE_COLOR")):
+    if args.format == "json":
+        from . import formats
+
+        sys.stdout.write(formats.to_json(show))
+    elif args.format == "text" and (sys.stdout.isatty() or os.environ.get("FORCE_COLOR")):
         from rich.console import Console
 
         print_text(show, Console())
     else:
-        write = {"text": text, "md": markdown, "csv": comma_separated, "json": formats.to_json}[args.format]
+        write = {"text": text, "md": markdown, "csv": comma_separated}[args.format]
         sys.stdout.write(write(show))
     for each in files:
         if each.refused is not None:
@@ -495,6 +509,10 @@ def run(args: argparse.Namespace) -> int:
 
 def _expand(path: Path) -> list[Path]:
     """The results in a run's folder, or fio's JSON in any other; any other path is itself."""
+    if not path.is_dir():
+        return [path]
+    from . import foreign
+
     if (path / "run.json").is_file():
         return sorted(path.glob("*/fio.json")) or [path]
     try:

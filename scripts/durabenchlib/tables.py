@@ -10,10 +10,13 @@ import textwrap
 import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from . import results, strategies
-from .formats import CaseComparison, Check, Comparison, MeasurementComparison, MetricComparison, PublishedCell
+from . import strategies
+from .units import MIB
+
+if TYPE_CHECKING:
+    from .formats import CaseComparison, Check, Comparison, MeasurementComparison, MetricComparison
 
 # Of text: that of a patch's cover letter, so that a mail program neither wraps it nor, quoted a few times, its answers.
 WIDTH = 72
@@ -158,7 +161,7 @@ def mechanism_rows(case: CaseComparison) -> list[Row]:
 
 def scale(key: str) -> int:
     """What a value of the mechanism is divided by to be shown: bytes are shown in MiB."""
-    return results.MIB if key.endswith("_bytes") else 1
+    return MIB if key.endswith("_bytes") else 1
 
 
 def mechanism(key: str, value: float | None) -> str:
@@ -466,7 +469,7 @@ _COLUMNS = (
 
 def _metric_cells(metric: MetricComparison) -> dict[str, Any]:
     before, after = (metric.values.get(side, []) for side in ("before", "after"))
-    cell = metric.published or PublishedCell(None, None, None)
+    cell = metric.published
     low, high = metric.interval or (None, None)
     return {
         "metric": metric.name,
@@ -481,9 +484,9 @@ def _metric_cells(metric: MetricComparison) -> dict[str, Any]:
         "after_max": max(after, default=None),
         "n_before": len(before),
         "n_after": len(after),
-        "published_before": cell.before,
-        "published_after": cell.after,
-        "published_ratio": cell.ratio,
+        "published_before": cell.before if cell else None,
+        "published_after": cell.after if cell else None,
+        "published_ratio": cell.ratio if cell else None,
         "ratio_low": low,
         "ratio_high": high,
         "margin": metric.margin,

@@ -19,7 +19,9 @@ import pytest
 import sample_run
 from durabenchlib import fiojson, formats, show
 from durabenchlib.errors import Failure
+from durabenchlib.fiojson import document
 from durabenchlib.fiojson import text as texts
+from durabenchlib.fiojson.latency import Bins
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
@@ -121,6 +123,19 @@ def test_a_mutant_is_read_or_refused(data: bytes, tmp_path_factory: pytest.TempP
         show.print_text(shown, Console(file=printed))
     for written in (show.markdown(shown), show.comma_separated(shown), printed.getvalue()):
         written.encode()
+
+
+@settings(MUTANTS, max_examples=FUZZ or 1000)
+@given(data=mutants)
+def test_what_is_read_the_fast_way_is_what_the_document_says(data: bytes) -> None:
+    found = document._plain(data)
+    assert found is None or found == fiojson.parse(texts.decode(data), "f")
+
+
+def test_what_fio_prints_is_read_the_fast_way() -> None:
+    found = document._plain((DATA / "fio-3.33-fdatasync.json").read_bytes())
+    assert found is not None
+    assert all(isinstance(latency.bins, Bins) for job in found.jobs for _, latency in fiojson.distributions(job))
 
 
 # Documents that stand alone in their file

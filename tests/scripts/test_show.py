@@ -212,6 +212,10 @@ def test_logs_in_every_format(capsys: pytest.CaptureFixture[str], two_jobs: list
     assert re.search(r"^ +lines +from s +to s +mean us +p50 +p99 +p99\.9 +max us\n +write +21 +0\.000 +0\.020 +20\.00 ", text, re.MULTILINE)
     assert re.search(r"mean MiB/s.*\n +write +2 +0\.500 +1\.000 +3\.000 ", text)
     assert "| write | 2 | 0.500 | 1.000 | 3.000 |" in show(capsys, "--format", "md", rate)[1]
+    histogram = tmp_path / "x_clat_hist.1.log"
+    histogram.write_text("1000, 1, 4096" + ", 0" * 28 + ", 7\n")
+    (log,) = json.loads(show(capsys, "--format", "json", histogram)[1])["files"]
+    assert [(each["direction"], each["samples"]) for each in log["log"]["series"]] == [("write", 7)]
     rows = list(csv.DictReader(io.StringIO(show(capsys, "--format", "csv", two_jobs[0], rate)[1])))
     assert [(row["distribution"], row["samples"], row["p50_ns"], row["bw_bytes"]) for row in rows] == [
         ("write.clat", "21", "20000", ""),

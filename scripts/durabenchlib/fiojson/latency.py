@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
@@ -29,6 +29,36 @@ def midpoint(index: int) -> int:
     error_bits = (index >> _BITS) - 1
     width = 1 << error_bits
     return (1 << (error_bits + _BITS)) + (index % (1 << _BITS)) * width + width // 2
+
+
+class Bins(Mapping[int, int]):
+    """Counts by bucket, with the buckets in their order, and how many samples each and those before it have."""
+
+    def __init__(self, buckets: Sequence[int], counts: Sequence[int], reached: Sequence[int]) -> None:
+        self.buckets = buckets
+        self.counts = counts
+        self.reached = reached
+
+    @classmethod
+    def of(cls, counts: Mapping[int, int]) -> Bins:
+        """The same of any mapping."""
+        if isinstance(counts, Bins):
+            return counts
+        buckets = sorted(counts)
+        ordered = [counts[each] for each in buckets]
+        return cls(buckets, ordered, list(accumulate(ordered)))
+
+    def __len__(self) -> int:
+        return len(self.buckets)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.buckets)
+
+    def __getitem__(self, bucket: int) -> int:
+        at = bisect_left(self.buckets, bucket)
+        if at == len(self.buckets) or self.buckets[at] != bucket:
+            raise KeyError(bucket)
+        return self.counts[at]
 
 
 @dataclass(frozen=True)
@@ -50,10 +80,13 @@ class Latency:
     limit: int = SATURATED_NS
 
     @cached_property
-    def _cumulated(self) -> tuple[list[int], list[int]]:
-        """The buckets in their order, and how many samples each and those before it have."""
-        buckets = sorted(self.bins)
-        return buckets, list(accumulate(self.bins[each] for each in buckets))
+    def _ordered(self) -> Bins:
+        return Bins.of(self.bins)
+
+    @property
+    def binned(self) -> int:
+        """Samples in all bins."""
+        return self._ordered.reached[-1] if self.bins else 0
 
     def percentile(self, percent: float) -> float | None:
         """Latency in ns that `percent` of the samples do not exceed, by fio's own rule: the first bucket at which the
@@ -63,9 +96,9 @@ class Latency:
             return None
         value: float | None = None
         if self.bins:
-            buckets, reached = self._cumulated
-            rank = -(-round(percent * 1_000_000) * reached[-1] // 100_000_000)
-            value = float(buckets[min(bisect_left(reached, rank), len(buckets) - 1)])
+            bins = self._ordered
+            rank = -(-round(percent * 1_000_000) * bins.reached[-1] // 100_000_000)
+            value = float(bins.buckets[min(bisect_left(bins.reached, rank), len(bins) - 1)])
         else:
             value = self.percentiles.get(percent)
         if value is None or value >= self.limit:
@@ -74,8 +107,14 @@ class Latency:
             value = min(value, self.max)
         return value if self.min is None else max(value, self.min)
 
+    def tells(self, percent: float) -> bool:
+        """Whether it has that percentile."""
+        return self.n != 0 and (bool(self.bins) or percent in self.percentiles)
+
     def saturated(self, percent: float) -> bool:
         """Whether the percentile lies in fio's last bucket, so that all that is known is that it is `limit` or more."""
+        if self.bins and self._ordered.buckets[-1] < self.limit:
+            return False
         value = self.percentile(percent)
         return value is not None and value >= self.limit
 

@@ -123,8 +123,8 @@ def _rates_contradict(name: str, each: Direction) -> Iterator[str]:
 
 def _latency_contradicts(name: str, latency: Latency) -> Iterator[str]:
     least, most, mean = latency.min, latency.max, latency.mean
-    if latency.bins and latency.n != sum(latency.bins.values()):
-        yield f"{name} has {latency.n} samples, and {sum(latency.bins.values())} in its bins"
+    if latency.bins and latency.n != latency.binned:
+        yield f"{name} has {latency.n} samples, and {latency.binned} in its bins"
     if least is not None and most is not None and (
         least > most or (mean is not None and not 0.99 * least - 1000 <= mean <= 1.01 * most + 1000)
     ):
@@ -221,7 +221,7 @@ def few_samples(latencies: Iterable[tuple[str, Latency]], percents: Sequence[flo
     """Of distributions by their names."""
     found = []
     for name, latency in latencies:
-        told = [percent for percent in percents if latency.percentile(percent) is not None]
+        told = [percent for percent in percents if latency.tells(percent)]
         few = [percent for percent in told if latency.n is not None and latency.n * (100 - percent) < 100 * ENOUGH_BEYOND]
         if few:
             found.append(f"{name} from p{few[0]:g} on ({latency.n} samples)")

@@ -66,7 +66,7 @@ def scan(text: str) -> Iterator[Found | Damage | str]:
         value, position, error = _object(text, start)
         if error is None:
             if "fio version" in value or "jobname" in value:
-                yield Found(value, line) if _is_document(value) else Damage(line, _incomplete(value))
+                yield Found(value, line) if is_document(value) else Damage(line, _incomplete(value))
             else:
                 yield from (Found(each, line) for each in _documents(value))
         elif _FIO.match(text, start):
@@ -84,7 +84,8 @@ def _lines(text: str) -> Iterator[str]:
     return (line.strip() for line in text.splitlines() if line.strip())
 
 
-def _is_document(value: dict[str, Any]) -> bool:
+def is_document(value: dict[str, Any]) -> bool:
+    """Whether an object is a document of fio's."""
     for name in ("jobs", "client_stats"):
         entries = value.get(name)
         if "fio version" in value and name in value:
@@ -99,7 +100,7 @@ def _documents(value: Any) -> Iterator[dict[str, Any]]:
     rest = [value]
     while rest:
         each = rest.pop()
-        if isinstance(each, dict) and _is_document(each):
+        if isinstance(each, dict) and is_document(each):
             yield each
         elif isinstance(each, dict | list):
             rest += reversed(list(each.values()) if isinstance(each, dict) else each)

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What util/fiojson.h declares, for Python: takes the histograms out of JSON+, of which they are most."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import POINTER, c_char_p, c_size_t, c_uint32, c_uint64
+from functools import cache
+
+from .. import layout
+from ..errors import Failure
+from .latency import Bins
+
+
+class _Arrays(ctypes.Structure):
+    _fields_ = [("buckets", POINTER(c_uint64)), ("counts", POINTER(c_uint64)), ("reached", POINTER(c_uint64)), ("ends", POINTER(c_uint32))]
+
+
+class _Cutter:
+    """The library, and room for what it writes."""
+
+    def __init__(self) -> None:
+        library = ctypes.CDLL(str(layout.reader()))
+        self._cut = library.fiojson_cut
+        self._cut.argtypes = [c_char_p, c_size_t, c_char_p, POINTER(c_size_t), POINTER(_Arrays)]
+        self._size = -1
+        self._length = c_size_t()
+
+    def cut(self, data: bytes) -> tuple[bytes, list[Bins]] | None:
+        """As cut()."""
+        if len(data) > self._size:
+            self._size = 2 * len(data)
+            most = self._size // 4 + 1
+            self._rest = (ctypes.c_char * self._size)()
+            self._parts = [(c_uint64 * most)() for _ in range(3)]
+            self._ends = (c_uint32 * most)()
+            self._arrays = _Arrays(*self._parts, self._ends)
+        found = self._cut(data, len(data), self._rest, self._length, self._arrays)
+        if found < 0:
+            return None
+        ends = self._ends[:found]
+        used = 8 * ends[-1] if ends else 0
+        buckets, counts, reached = (memoryview(memoryview(part).cast("B")[:used].tobytes()).cast("Q") for part in self._parts)
+        starts = [0, *ends[:-1]]
+        bins = [Bins(buckets[a:b], counts[a:b], reached[a:b]) for a, b in zip(starts, ends)]
+        return self._rest[: self._length.value], bins
+
+
+@cache
+def _cutter() -> _Cutter | None:
+    try:
+        return _Cutter()
+    except Failure:
+        return None
+
+
+def cut(data: bytes) -> tuple[bytes, list[Bins]] | None:
+    """JSON with numbers in the places of its histograms, and these; None where it is not just one document as fio prints it, or
+    where the library is missing: all can be read without."""
+    cutter = _cutter()
+    return cutter.cut(data) if cutter else None
