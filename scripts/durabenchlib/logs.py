@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 _NAME = re.compile(r".*_(bw|iops|clat_hist|clat|slat|lat)(?:\.\d+)?\.log")
 _NUMBER_OF_JOB = re.compile(r"\.\d+\.log$")
 _LINE = re.compile(r"\s*\d{1,20}(?:\s*,\s*(?:0x[0-9a-f]{1,16}|\d{1,20})){3,7}\s*", re.ASCII)
+# More columns than any other log has.
+_HISTOGRAM = re.compile(r"\s*\d{1,20}(?:\s*,\s*\d{1,20}){8}", re.ASCII)
 _PIECE = 1 << 20  # read at once
 _ROWS = 1 << 16  # taken at once
 
@@ -54,11 +56,15 @@ class Log:
 def is_log(path: Path) -> bool:
     """Whether a file is a log, by how it begins, or by its name if it does not begin as JSON does."""
     try:
-        with path.open("rb") as file:
-            first = file.read(256).lstrip().partition(b"\n")[0].decode("utf-8", "replace")
+        first = _beginning(path)
     except OSError:
         return False
-    return _LINE.fullmatch(first) is not None or (kind(path) is not None or path.suffix == ".fz") and "{" not in first
+    return bool(_LINE.fullmatch(first) or _HISTOGRAM.match(first)) or (kind(path) is not None or path.suffix == ".fz") and "{" not in first
+
+
+def _beginning(path: Path) -> str:
+    with path.open("rb") as file:
+        return file.read(256).lstrip().partition(b"\n")[0].decode("utf-8", "replace")
 
 
 def kind(path: Path) -> str | None:
@@ -157,19 +163,20 @@ class Series:
 
 @dataclass(frozen=True)
 class Summary:
-    """What a log says: its number of lines, what it has by direction, how often its time goes back, and whether all of its lines
-    are means over an interval of time (log_avg_msec), which fio writes without a block size."""
+    """What a log says: its number of lines, what it has by direction, how often its time goes back, whether all of its lines
+    are means over an interval of time (log_avg_msec), which fio writes without a block size, and whether it is one of histograms."""
 
     lines: int
     series: dict[str, Series]
     resets: int
     averaged: bool
+    histograms: bool = False
 
 
 def summarize(path: Path) -> Summary:
     """What any log says, in memory that does not grow with it."""
     with _opened(path) as log:
-        if kind(path) == "clat_hist":
+        if kind(path) == "clat_hist" or kind(path) is None and _HISTOGRAM.match(_beginning(path)):
             return _of_histograms(log.histograms())
         found = log.summary()
     series = {name: _series(each) for name, each in zip(DIRECTIONS, found.series, strict=True) if each.lines}
@@ -204,7 +211,7 @@ def _of_histograms(found: fiolog.Histograms) -> Summary:
             bins = {middle: count for middle, count in zip(middles, each.counts) if count}
             latency = Latency(sum(bins.values()), bins=bins, limit=middles[-1])
             series[name] = Series(latency, each.start_msec / 1000, each.end_msec / 1000)
-    return Summary(found.lines, series, found.resets, averaged=False)
+    return Summary(found.lines, series, found.resets, averaged=False, histograms=True)
 
 
 def joint_bandwidth(logs: Iterable[Log], interval_s: float = 1.0) -> tuple[np.ndarray, np.ndarray]:

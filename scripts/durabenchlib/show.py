@@ -151,7 +151,8 @@ def _fio_json(path: Path, percents: Sequence[float], printed: bool) -> Shown:
 
 def _fio_log(path: Path, percents: Sequence[float], summaries: dict[Path, logs.Summary]) -> Shown:
     summaries[path] = logs.summarize(path)
-    return _log(str(path), logs.kind(path), summaries[path], percents)
+    kind = "clat_hist" if summaries[path].histograms else logs.kind(path)
+    return _log(str(path), kind, summaries[path], percents)
 
 
 def _log(path: str, kind: str | None, summary: logs.Summary, percents: Sequence[float]) -> Shown:

@@ -339,5 +339,7 @@ def test_compressed_logs_are_refused(tmp_path: Path) -> None:
 def test_logs_are_known_by_what_they_begin_with(tmp_path: Path) -> None:
     assert logs.is_log(written(tmp_path, "1, 2, 1, 0\n", "out.txt"))
     assert logs.is_log(written(tmp_path, "", "x_bw.log"))
+    histograms = written(tmp_path, histogram_line(100, 1, {3: 5}), "out.txt")
+    assert logs.is_log(histograms) and logs.summarize(histograms).series["write"].values.n == 5
     assert not logs.is_log(written(tmp_path, '{"fio version": "fio-3.33"}', "x_lat.log"))
     assert not logs.is_log(tmp_path / "none_bw.log")
