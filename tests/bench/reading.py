@@ -2,9 +2,9 @@
 """How fast `durabench show` reads results and logs, and in how much memory, beside fio-plot and fio's own tools on the same files.
 
 All run in turn, round by round, and the order is reversed every other round. A figure is the median over the rounds of
-theirs/ours: CPU time (user and system) of the whole command, and its peak memory. Each of the others does the least that it
-does with such files: fiologparser.py one interval, fio-plot one picture of all. The log has the four columns of older fios, since
-fiologparser.py of fio 3.33 reads no other.
+theirs/ours: CPU time (user and system) and elapsed time of the whole command, and its peak memory. Each of the others does the
+least that it does with such files: fiologparser.py one interval, fio2gnuplot what it writes for gnuplot, fio-plot one picture of
+all. The log has the four columns of older fios, since fiologparser.py of fio 3.33 reads no other. All run by the same Python.
 
 The logs are synthetic, the results copies of one run of fio. Peak memory of show must be that of a log of a quarter of the size,
 which tells something from 64 MB on: it reads 4 MiB at once.
@@ -13,6 +13,7 @@ which tells something from 64 MB on: it reads 4 MiB at once.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -41,12 +42,13 @@ LINES = 1 << 20  # made at once
 
 # Of a process of its own, which is small: what forks leaves its size to the child's peak.
 MEASURE = """
-import resource, subprocess, sys
+import resource, subprocess, sys, time
 most = int(sys.argv[1])
 resource.setrlimit(resource.RLIMIT_AS, (most, most))
+began = time.monotonic()
 done = subprocess.run(sys.argv[2:], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
 used = resource.getrusage(resource.RUSAGE_CHILDREN)
-print(used.ru_utime + used.ru_stime, used.ru_maxrss / 1024)
+print(used.ru_utime + used.ru_stime, time.monotonic() - began, used.ru_maxrss / 1024)
 sys.stderr.write(done.stderr.decode(errors="replace")[-1000:])
 sys.exit(done.returncode != 0)
 """
@@ -56,22 +58,27 @@ Command = Sequence[str | Path]
 
 @dataclass(frozen=True)
 class Usage:
-    """Of a command: CPU time, and the most memory of one of its processes."""
+    """Of a command: CPU time, elapsed time, and the most memory of one of its processes."""
 
     cpu_s: float
+    elapsed_s: float
     peak_mib: float
 
 
 def usage(command: Command) -> Usage:
     memory = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
     most = 1024 * int(memory["MemAvailable"].split()[0])
+    # So that show finds this Python too.
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     done = subprocess.run(
-        ["timeout", "7200", sys.executable, "-c", MEASURE, str(most), *command], capture_output=True, text=True
+        ["timeout", "7200", sys.executable, "-c", MEASURE, str(most), *command],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PATH": path},
     )
     if done.returncode:
         raise Unmeasured((done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1])
-    cpu_s, peak_mib = map(float, done.stdout.split())
-    return Usage(cpu_s, peak_mib)
+    return Usage(*map(float, done.stdout.split()))
 
 
 def compared(what: str, sides: dict[str, Command], rounds: int, failed: list[str], logs: bool = True) -> Iterator[Figure]:
@@ -90,6 +97,7 @@ def compared(what: str, sides: dict[str, Command], rounds: int, failed: list[str
         if ours:
             pairs = list(zip(theirs, ours, strict=True))
             yield ratio(f"{what}: {name}'s CPU / show's", [(t.cpu_s, o.cpu_s) for t, o in pairs], FASTER_GOAL)
+            yield ratio(f"{what}: {name}'s time / show's", [(t.elapsed_s, o.elapsed_s) for t, o in pairs], FASTER_GOAL)
             if logs:
                 yield ratio(f"{what}: {name}'s memory / show's", [(t.peak_mib, o.peak_mib) for t, o in pairs], MEMORY_GOAL)
 
@@ -178,6 +186,9 @@ def figures(context: Context) -> Iterator[Figure]:
             "show": [*SHOW, log],
             "fiologparser.py": [sys.executable, TOOLS / "fiologparser.py", "-i", str(2**40), log],
         }
+        (folder / "gnuplot").mkdir()
+        gnuplot = [sys.executable, TOOLS / "plot/fio2gnuplot", "-p", log.name, "-d", folder / "gnuplot", "-o", "out"]
+        sides["fio2gnuplot"] = ["env", "-C", log.parent, *gnuplot]
         if plot:
             sides["fio-plot"] = [*plot, "-i", log.parent, *picture, "-g", "-t", "lat", "-d", "1", "-n", "1", "-f", "write"]
         yield from compared(what, sides, rounds, failed)
