@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Reads the JSON and JSON+ output of every fio from 2.1 on, as it is found in files rather than as it should be.
 
-`cut` takes the histograms out of a plain file, `text` finds the documents in any other, `document` makes typed values of the last, `latency` and `joint` put together what
-several jobs did, `suspicions` says what does not mean what it seems to.
+`cut` takes the histograms out of a file that is as fio prints it, `text` finds the documents in any other, `document` makes
+typed values of the last, `latency` and `joint` put together what several jobs did, `suspicions` says what does not mean what
+it seems to.
 """
 
 from .document import DIRECTIONS, Direction, Document, Job, is_on, parse, read
