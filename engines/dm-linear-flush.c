@@ -50,7 +50,6 @@
 #include "common/engine.h"
 #include "flush-pool.h"
 #include "group-commit.h"
-#include "lib/mountcheck.h"
 #include "linear-table.h"
 #include "live-table.h"
 
@@ -71,6 +70,7 @@ struct dm_options {
 	unsigned int strategy;
 	char *table;
 	unsigned int coalesce;
+	char *destroy;
 	char *counters;
 };
 
@@ -112,6 +112,7 @@ static struct fio_option options[] = {
 		.category = FIO_OPT_C_ENGINE,
 		.group	= FIO_OPT_G_INVALID,
 	},
+	ENGINE_DESTROY_OPTION(struct dm_options, destroy),
 	ENGINE_COUNTERS_OPTION(struct dm_options, counters),
 	{ .name	= NULL },
 };
@@ -167,22 +168,29 @@ static int load_table(const struct thread_data *td, struct linear_table *t,
 	return ret ? ret : linear_table_open(t, flags);
 }
 
-/* As fio does for the devices that it knows of. */
-static int refuse_mounted(const struct thread_data *td, struct linear_table *t)
+/*
+ * Claim the block devices of an open table, if the job writes. Returns 0 or a
+ * positive errno, after a message.
+ */
+static int claim_table(const struct thread_data *td,
+		       const struct linear_table *t)
 {
-	unsigned int i;
+	const struct dm_options *o = td->eo;
+	unsigned int i, nr = 0;
+	const char **paths;
+	int ret;
 
-	if (!engine_writes(td) || td->o.allow_mounted_write)
+	if (!engine_writes(td))
 		return 0;
-	for (i = 0; i < t->nr_devices; i++) {
-		if (!device_is_mounted(t->devices[i].path))
-			continue;
-		snprintf(t->error, sizeof(t->error),
-			 "%s:%u: %s is mounted; unmount it, or set allow_mounted_write=1 to destroy its file system",
-			 t->name, t->devices[i].line, t->devices[i].path);
-		return -EBUSY;
-	}
-	return 0;
+	paths = calloc(t->nr_devices + 1UL, sizeof(*paths));
+	if (!paths)
+		return ENOMEM;
+	for (i = 0; i < t->nr_devices; i++)
+		if (t->devices[i].block)
+			paths[nr++] = t->devices[i].path;
+	ret = engine_claim(td, &dm_linear_flush, o->destroy, paths, nr);
+	free(paths);
+	return ret;
 }
 
 /*
@@ -191,7 +199,7 @@ static int refuse_mounted(const struct thread_data *td, struct linear_table *t)
  * neither extended nor truncated nor removed. And make fio leave it alone: no
  * invalidation, no hints, no disk statistics.
  */
-static void claim_files(struct thread_data *td)
+static void take_files(struct thread_data *td)
 {
 	struct fio_file *f;
 	unsigned int i;
@@ -208,22 +216,24 @@ static void claim_files(struct thread_data *td)
 static int dm_get_file_size(struct thread_data *td, struct fio_file *f)
 {
 	const struct engine_job j = { .engine = dm_linear_flush.name };
+	const struct dm_options *o = td->eo;
 	struct linear_table t = { 0 };
 	int ret;
 
 	if (engine_check_layout(td, &dm_linear_flush))
 		return 1;
 	if (!table_option(td))
-		return generic_get_file_size(td, f);
+		return engine_get_file_size(td, f, &dm_linear_flush,
+					    o->destroy);
 
-	claim_files(td);
+	take_files(td);
 	ret = load_table(td, &t, O_RDONLY);
+	/* The clones of a job (numjobs=) would all say the same. */
+	if (ret && !td->subjob_number)
+		engine_error(&j, td, "%s", t.error);
 	if (!ret)
-		ret = refuse_mounted(td, &t);
+		ret = claim_table(td, &t);
 	if (ret) {
-		/* The clones of a job (numjobs=) would all say the same. */
-		if (!td->subjob_number)
-			engine_error(&j, td, "%s", t.error);
 		/* Not its own errno: fio takes ENOENT for a file to be made. */
 		td_verror(td, EINVAL, "table");
 	} else {
@@ -234,6 +244,23 @@ static int dm_get_file_size(struct thread_data *td, struct fio_file *f)
 	return ret;
 }
 
+/* Is what the table was opened on claimed? Returns 0 or a positive errno. */
+static int check_table(const struct dm_job *dj, struct thread_data *td)
+{
+	const struct linear_table *t = &dj->table;
+	unsigned int i;
+	int ret = 0;
+
+	if (!fio_file_size_known(td->files[0]))
+		ret = claim_table(td, t);
+	for (i = 0; !ret && i < t->nr_devices; i++)
+		if (t->devices[i].block)
+			ret = engine_check_claim(&dj->job, td,
+						 t->devices[i].fd,
+						 t->devices[i].path, true);
+	return ret;
+}
+
 /* The table by which a sync flushes, and I/O is mapped if it is from table=. */
 static int init_table(struct dm_job *dj, struct thread_data *td)
 {
@@ -241,7 +268,7 @@ static int init_table(struct dm_job *dj, struct thread_data *td)
 	int ret;
 
 	if (dj->mapped)
-		claim_files(td);
+		take_files(td);
 	if (dj->mapped && dj->strategy == KERNEL) {
 		engine_error(j, td,
 			     "strategy=kernel is about a table in the kernel; with table= take per-target or per-device, or name a device-mapper device in filename= and remove table=");
@@ -269,6 +296,8 @@ static int init_table(struct dm_job *dj, struct thread_data *td)
 	if (ret)
 		engine_error(j, td, "strategy=%s: %s", j->strategy,
 			     dj->table.error);
+	else if (dj->mapped)
+		return check_table(dj, td);
 	return -ret;
 }
 
@@ -380,6 +409,7 @@ static int dm_init(struct thread_data *td)
 	if (!dj)
 		return 1;
 	dj->strategy = o->strategy;
+	dj->job.destroy = o->destroy;
 
 	ret = engine_job_init(&dj->job, td, &dm_linear_flush,
 			      strategies[o->strategy], o->counters, 1);

@@ -74,6 +74,7 @@ struct dontcache_options {
 	unsigned int strategy;
 	unsigned int submit;
 	unsigned long long kick_backlog;
+	char *destroy;
 	char *counters;
 };
 
@@ -127,6 +128,7 @@ static struct fio_option options[] = {
 		.category = FIO_OPT_C_ENGINE,
 		.group	= FIO_OPT_G_INVALID,
 	},
+	ENGINE_DESTROY_OPTION(struct dontcache_options, destroy),
 	ENGINE_COUNTERS_OPTION(struct dontcache_options, counters),
 	{ .name	= NULL },
 };
@@ -167,6 +169,7 @@ static int dontcache_init(struct thread_data *td)
 		return 1;
 	dj->strategy = o->strategy;
 	dj->async = o->submit == IO_URING;
+	dj->job.destroy = o->destroy;
 
 	ret = engine_job_init(&dj->job, td, &dontcache_kick,
 			      strategies[o->strategy], o->counters, 0);
@@ -353,6 +356,16 @@ static int check_file(struct dontcache_job *dj, struct thread_data *td,
 	default:
 		return 0;
 	}
+}
+
+/* The first hook that fio calls, or with create_serialize=0 after ->init(). */
+static int dontcache_get_file_size(struct thread_data *td, struct fio_file *f)
+{
+	const struct dontcache_options *o = td->eo;
+
+	if (engine_check_layout(td, &dontcache_kick))
+		return 1;
+	return engine_get_file_size(td, f, &dontcache_kick, o->destroy);
 }
 
 static int dontcache_open_file(struct thread_data *td, struct fio_file *f)
@@ -545,7 +558,7 @@ static struct ioengine_ops dontcache_kick = {
 	.event			= dontcache_event,
 	.open_file		= dontcache_open_file,
 	.close_file		= dontcache_close_file,
-	.get_file_size		= generic_get_file_size,
+	.get_file_size		= dontcache_get_file_size,
 	.options		= options,
 	.option_struct_size	= sizeof(struct dontcache_options),
 };

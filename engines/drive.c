@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * A drive that is spoken to directly; see drive.h.
- *
- * Commands that go around the block layer go around its protection, too: the
- * kernel lets them overwrite a mounted file system. So whoever sends them has
- * to look first.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -75,36 +71,6 @@ bool drive_attribute(const struct drive *d, const char *attribute,
 	text[len] = '\0';
 	*value = strtoul(text, &end, 10);
 	return end != text;
-}
-
-int drive_refuse_used(struct drive *d)
-{
-	char path[sizeof(d->block) + sizeof("/dev/")];
-	int fd, tries;
-
-	if (!d->block[0])
-		return 0;
-	snprintf(path, sizeof(path), "/dev/%s", d->block);
-
-	/*
-	 * An exclusive open fails while anyone else has one, as a mount does.
-	 * Jobs that start together meet each other here, for an instant.
-	 */
-	for (tries = 0; tries < 40; tries++) {
-		fd = open(path, O_RDONLY | O_EXCL | O_CLOEXEC);
-		if (fd >= 0) {
-			close(fd);
-			return 0;
-		}
-		if (errno != EBUSY)
-			return drive_error(d, errno,
-					   "%s: whether %s is mounted can't be seen: %s; see to it, and set allow_mounted_write=1",
-					   d->path, path, strerror(errno));
-		usleep(5000);
-	}
-	return drive_error(d, EBUSY,
-			   "%s: %s or a partition of it is in use (mounted, swap, or part of a dm or md device); free it, or set allow_mounted_write=1 to destroy its content",
-			   d->path, path);
 }
 
 int drive_check_bs(struct drive *d, uint64_t min, uint64_t max)

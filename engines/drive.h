@@ -40,12 +40,6 @@ int drive_find_name(struct drive *d, int fd);
 bool drive_attribute(const struct drive *d, const char *attribute,
 		     unsigned long *value);
 
-/*
- * Refuse a drive whose block device or one of its partitions is in use: by a
- * file system, swap, dm, md. Returns 0, or -errno with @d->error.
- */
-int drive_refuse_used(struct drive *d);
-
 /* Can one command carry @len bytes at @offset? */
 static inline bool drive_takes(const struct drive *d, uint64_t offset,
 			       uint64_t len)

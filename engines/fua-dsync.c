@@ -89,6 +89,7 @@ static const struct {
 struct fua_options {
 	void *pad;		/* fio keeps td here */
 	unsigned int strategy;
+	char *destroy;
 	char *counters;
 };
 
@@ -121,6 +122,7 @@ static struct fio_option options[] = {
 		.category = FIO_OPT_C_ENGINE,
 		.group	= FIO_OPT_G_INVALID,
 	},
+	ENGINE_DESTROY_OPTION(struct fua_options, destroy),
 	ENGINE_COUNTERS_OPTION(struct fua_options, counters),
 	{ .name	= NULL },
 };
@@ -150,6 +152,7 @@ static int fua_init(struct thread_data *td)
 	if (!fj)
 		return 1;
 	fj->strategy = o->strategy;
+	fj->job.destroy = o->destroy;
 	fj->uring.ring.ring_fd = -1;	/* not there yet */
 	fj->rw_flags = strategies[o->strategy].rw_flags;
 	fj->async = strategies[o->strategy].async;
@@ -223,7 +226,9 @@ static int fua_get_file_size(struct thread_data *td, struct fio_file *f)
 	if (engine_check_layout(td, &fua_dsync))
 		return 1;
 	if (!strategies[o->strategy].passthrough)
-		return generic_get_file_size(td, f);
+		return engine_get_file_size(td, f, &fua_dsync, o->destroy);
+	if (engine_claim_files(td, &fua_dsync, o->destroy, f))
+		return 1;
 	return passthrough_get_file_size(strategies[o->strategy].passthrough,
 					 &fua_dsync, td, f);
 }

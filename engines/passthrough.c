@@ -49,8 +49,8 @@ int passthrough_get_file_size(enum passthrough_kind kind,
 	return 0;
 }
 
-/* May the job write to it? Returns 0, or -errno with @d->error. */
-static int check_writes(struct drive *d, const struct thread_data *td)
+/* Can the job write to it? Returns 0, or -errno with @d->error. */
+static int check_writes(struct drive *d)
 {
 	if (d->no_fua)
 		return drive_error(d, EOPNOTSUPP,
@@ -59,7 +59,7 @@ static int check_writes(struct drive *d, const struct thread_data *td)
 	if (d->write_protected)
 		return drive_error(d, EROFS, "%s: the drive is write protected",
 				   d->path);
-	return td->o.allow_mounted_write ? 0 : drive_refuse_used(d);
+	return 0;
 }
 
 /* What became of an NVMe command: bytes or -errno. */
@@ -84,7 +84,7 @@ int passthrough_init(struct passthrough *p, enum passthrough_kind kind,
 	}
 	ret = identify(d, kind, td->files[0]->file_name);
 	if (!ret && engine_writes(td))
-		ret = check_writes(d, td);
+		ret = check_writes(d);
 	if (!ret && td_read(td))
 		ret = drive_check_bs(d, td->o.min_bs[DDIR_READ],
 				     td->o.max_bs[DDIR_READ]);

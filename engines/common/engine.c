@@ -202,8 +202,15 @@ int engine_open_file(struct engine_job *j, struct thread_data *td,
 	}
 
 	f->fd = open(f->file_name, flags | O_CLOEXEC, 0600);
-	if (f->fd >= 0)
-		return 0;
+	if (f->fd >= 0) {
+		err = j ? engine_check_claim(j, td, f->fd, f->file_name,
+					     fio_file_size_known(f)) : 0;
+		if (!err)
+			return 0;
+		engine_close_file(td, f);
+		td_verror(td, err, "guard");
+		return 1;
+	}
 
 	err = errno;
 	if (j && err == EINVAL && (flags & O_DIRECT))

@@ -40,6 +40,7 @@ struct engine_job {
 	const char *engine;	/* name, for messages and counters */
 	const char *strategy;	/* likewise */
 	int counters_fd;	/* -1: not asked for */
+	const char *destroy;	/* its option */
 	int error;		/* errno of the first engine error */
 	bool told;		/* an error was explained already */
 	struct fio_file *last_written;
@@ -74,6 +75,37 @@ int engine_check_layout(const struct thread_data *td,
 int engine_job_init(struct engine_job *j, struct thread_data *td,
 		    const struct ioengine_ops *ops, const char *strategy,
 		    const char *counters, unsigned int max_depth);
+
+/*
+ * Make what claims on block devices need (guard/guard.h), before any job is
+ * forked.
+ */
+void engine_claims_open(void);
+
+/*
+ * Claim the block devices that @paths lead to, for a job that writes to them.
+ * Returns 0 or a positive errno, after one message.
+ */
+int engine_claim(const struct thread_data *td, const struct ioengine_ops *ops,
+		 const char *destroy, const char *const *paths, unsigned int nr);
+
+/*
+ * The same for all files of a job that will write, when fio has @asked for the
+ * first of them. For the ->get_file_size() hook: 0, or an error.
+ */
+int engine_claim_files(struct thread_data *td, const struct ioengine_ops *ops,
+		       const char *destroy, const struct fio_file *asked);
+
+/* The ->get_file_size() hook, with that done before. */
+int engine_get_file_size(struct thread_data *td, struct fio_file *f,
+			 const struct ioengine_ops *ops, const char *destroy);
+
+/*
+ * If the job writes: is what @fd has open by @path the device that was claimed
+ * when fio @asked for its size? Returns 0 or a positive errno after a message.
+ */
+int engine_check_claim(const struct engine_job *j, struct thread_data *td,
+		       int fd, const char *path, bool asked);
 
 /* Undo engine_job_init() of a job that will not run: nothing is counted. */
 void engine_job_abort(struct engine_job *j);
@@ -202,7 +234,7 @@ static inline void engine_complete(struct engine_job *j, struct io_u *io_u,
 void engine_error(const struct engine_job *j, const struct thread_data *td,
 		  const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
-/* The option that every engine has. */
+/* The options that every engine has. */
 #define ENGINE_COUNTERS_OPTION(opts, field)				\
 	{								\
 		.name	= "counters",					\
@@ -210,6 +242,17 @@ void engine_error(const struct engine_job *j, const struct thread_data *td,
 		.type	= FIO_OPT_STR_STORE,				\
 		.off1	= offsetof(opts, field),			\
 		.help	= "Append what the job did to this file, one JSON line a job", \
+		.category = FIO_OPT_C_ENGINE,				\
+		.group	= FIO_OPT_G_INVALID,				\
+	}
+
+#define ENGINE_DESTROY_OPTION(opts, field)				\
+	{								\
+		.name	= "destroy",					\
+		.lname	= "Destroy",					\
+		.type	= FIO_OPT_STR_STORE,				\
+		.off1	= offsetof(opts, field),			\
+		.help	= "Confirm that what these block devices hold may be lost: the serial number, WWN or name in /dev/disk/by-id of each, with commas between them", \
 		.category = FIO_OPT_C_ENGINE,				\
 		.group	= FIO_OPT_G_INVALID,				\
 	}
@@ -223,6 +266,7 @@ void engine_error(const struct engine_job *j, const struct thread_data *td,
 	void get_ioengine(struct ioengine_ops **ops);			\
 	void get_ioengine(struct ioengine_ops **ops)			\
 	{								\
+		engine_claims_open();					\
 		*ops = engine_guard((engine_ops).name) ?		\
 			&(engine_ops) : NULL;				\
 	}

@@ -91,15 +91,24 @@ def engines() -> Path:
 
 def observer() -> Path:
     """The program durabench-observe."""
-    named = os.environ.get("DURABENCH_OBSERVE")
+    return _program("observe", "DURABENCH_OBSERVE")
+
+
+def guard() -> Path:
+    """The program durabench-guard."""
+    return _program("guard", "DURABENCH_GUARD")
+
+
+def _program(name: str, variable: str) -> Path:
+    named = os.environ.get(variable)
     if named:
         path = Path(named)
     elif _CHECKOUT:
-        path = _CHECKOUT / "build" / "observe" / "durabench-observe"
+        path = _CHECKOUT / "build" / name / f"durabench-{name}"
     else:
-        path = _PREFIX / "bin" / "durabench-observe"
+        path = _PREFIX / "bin" / f"durabench-{name}"
     if not os.access(path, os.X_OK):
-        raise Failure(Exit.MISSING, f"{path} is not there: {_remedy('DURABENCH_OBSERVE names it')}")
+        raise Failure(Exit.MISSING, f"{path} is not there: {_remedy(f'{variable} names it')}")
     return path.resolve()
 
 

@@ -17,7 +17,7 @@ from conftest import ENGINES, FIO, ROOT, sanitizer_environment
 
 NAMES = sorted(path.stem.removeprefix("fio-") for path in (ROOT / "engines").glob("fio-*.7"))
 HOWTO = (ROOT / "docs/HOWTO.md").read_text()
-PAGES = [*sorted((ROOT / "engines").glob("*.7")), *sorted((ROOT / "observe").glob("*.1"))]
+PAGES = [*sorted((ROOT / "engines").glob("*.7")), *sorted(path for room in ("guard", "observe") for path in (ROOT / room).glob("*.1"))]
 
 
 @dataclass(frozen=True)

@@ -650,7 +650,7 @@ def test_every_option_explains_itself(fio):
         return done.stdout
 
     options = dict(re.findall(r"^(\w+) *: (.+)$", enghelp(), re.MULTILINE))
-    assert set(options) == {"strategy", "submit", "kick_backlog", "counters"}
+    assert set(options) == {"strategy", "submit", "kick_backlog", "destroy", "counters"}
     for option, default in {"strategy": "dontcache", "submit": "pwritev2", "kick_backlog": "64m"}.items():
         assert re.search(rf"default: {default}$", enghelp(f",{option}"), re.MULTILINE)
     assert "bytes" in options["kick_backlog"]

@@ -119,5 +119,5 @@ def test_exports_one_symbol_and_stays_mapped(engine):
 @pytest.mark.parametrize("engine", ENGINE_NAMES)
 def test_every_option_has_help(engine_help, engine):
     options = dict(re.findall(r"^(\w+) +: (.*)$", engine_help(engine), re.MULTILINE))
-    assert {"strategy", "counters"} <= options.keys()
+    assert {"strategy", "destroy", "counters"} <= options.keys()
     assert all(len(text) > 10 and text != "No help available" for text in options.values()), options

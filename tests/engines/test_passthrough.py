@@ -5,6 +5,7 @@ the drive, and what is refused. The drive is shim/drive.c over a regular file.""
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,10 @@ class Drive:
         self.data.write_bytes(bytes(SIZE))
         (self.sys / "queue").mkdir(parents=True)
         (self.sys / "queue/max_hw_sectors_kb").write_text("128\n")
+        # Without a block device, nothing but a person knows what it holds.
+        (self.sys / "device").mkdir()
+        (self.sys / "device/serial").write_text("S123  \n")
+        self.destroy = {"destroy": "S123"} if path == "/dev/null" else {}
         if name.startswith("sg"):
             (self.sys / "names/sdq").mkdir(parents=True)
         self.set(NAME=name, DATA=self.data, SYS=self.sys, LOG=self.log)
@@ -36,7 +41,7 @@ class Drive:
 
     def fio(self, **options):
         self.log.unlink(missing_ok=True)
-        options = {"rw": "write", "bs": "4k", "size": WRITES * 4096, "filename": self.path, **options}
+        options = {"rw": "write", "bs": "4k", "size": WRITES * 4096, "filename": self.path, **self.destroy, **options}
         return self.run_fio("fua-dsync", strategy=self.strategy, preload=SHIM, **options)
 
     def works(self, **options):
@@ -155,19 +160,32 @@ def test_what_is_no_such_drive_is_refused(run_fio, tmp_path, strategy, path):
     assert not missing.exists()
 
 
-def test_a_device_in_use_is_refused(any_drive, loop_device, tmp_path):
+def test_its_block_device_is_guarded(any_drive, loop_device, tmp_path):
     device = loop_device()
     any_drive.set(BLOCK=device)
+    any_drive.destroy = {}
+    number = os.stat(device).st_rdev
+    (any_drive.sys / "dev").write_text(f"{os.major(number)}:{os.minor(number)}\n")
     any_drive.works()
     held = os.open(device, os.O_RDONLY | os.O_EXCL)
     try:
-        any_drive.refuses("or a partition of it is in use", "set allow_mounted_write=1 to destroy")
-        any_drive.works(allow_mounted_write=1)
+        any_drive.refuses("/dev/null is in use: the kernel holds it for something")
+        any_drive.refuses("/dev/null is in use: the kernel holds it for something", allow_mounted_write=1)
         any_drive.works(rw="read")
     finally:
         os.close(held)
+    subprocess.run(["mkfs.ext4", "-q", device], check=True)
+    any_drive.refuses("holds ext4 on ", "destroy=")
+    any_drive.works(destroy=tmp_path / "loop-0.img")
     any_drive.set(BLOCK=tmp_path / "missing")
-    any_drive.refuses("is mounted can't be seen: No such file")
+    any_drive.refuses(" can't be opened: No such file")
+
+
+def test_a_drive_without_a_block_device_has_to_be_confirmed(any_drive):
+    any_drive.refuses("destroy=S124 is no name of /dev/null", destroy="S124")
+    any_drive.destroy = {}
+    any_drive.refuses("holds what can't be seen, as it has no block device", "confirm it by name: destroy=S123")
+    any_drive.works(rw="read")
 
 
 # ---- nvme-fua ---------------------------------------------------------------

@@ -7,9 +7,10 @@
  *
  *   DRIVE_NAME      the kernel's name for it: ng7n1, sg7, sdq
  *   DRIVE_DATA      the file with its content
- *   DRIVE_SYS       a folder that stands for /sys/class/block/ITS-BLOCK-DEVICE,
- *                   and its "names" for /sys/class/scsi_generic/NAME/device/block
- *   DRIVE_BLOCK     what is opened for its block device; default /dev/null
+ *   DRIVE_SYS       a folder that stands for /sys/class/block/ITS-BLOCK-DEVICE
+ *                   and for its own in sysfs, and its "names" for /sys/class/scsi_generic/NAME/device/block
+ *   DRIVE_BLOCK     what is opened for its block device, whose number is then
+ *                   in "dev" of that folder; default: it has none
  *   DRIVE_LOG       a file that gets a line for each command: NVMe opcode,
  *                   dwords 1 and 10 to 12 and data length, or SCSI CDB, in hex
  *   DRIVE_FAULT     NTH COUNT STATUS [SENSE]: from the NTH read, write or flush
@@ -168,16 +169,21 @@ DIR *opendir(const char *path)
 static const char *instead(const char *path, char *buf, size_t size)
 {
 	static const char *const devices[] = { "/dev/nvme7n1", "/dev/sdq" };
+	static const char generic[] = "/sys/dev/char/1:3/";
 	const char *attribute;
 	size_t i;
 
 	for (i = 0; i < 2; i++)
 		if (env("DRIVE_NAME") && !strcmp(path, devices[i]))
-			return env("DRIVE_BLOCK") ? env("DRIVE_BLOCK") :
-						    "/dev/null";
-	if (!env("DRIVE_SYS") || strncmp(path, "/sys/class/block/", 17))
+			return env("DRIVE_BLOCK") ? env("DRIVE_BLOCK") : path;
+	if (!env("DRIVE_SYS"))
 		return path;
-	attribute = strchr(path + 17, '/');
+	if (!strncmp(path, generic, sizeof(generic) - 1))
+		attribute = path + sizeof(generic) - 2;
+	else if (!strncmp(path, "/sys/class/block/", 17))
+		attribute = strchr(path + 17, '/');
+	else
+		return path;
 	snprintf(buf, size, "%s%s", env("DRIVE_SYS"), attribute);
 	return buf;
 }
