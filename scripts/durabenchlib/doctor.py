@@ -112,6 +112,7 @@ def _tools() -> Iterator[Check]:
     for engine in ENGINES:
         yield _engine(engine, fio)
     yield _found("durabench-observe", lambda: str(layout.observer()))
+    yield _found("durabench-guard", lambda: str(layout.guard()))
     for program, package in (("gnuplot", "gnuplot-nox"), ("mkfs.xfs", "xfsprogs")):
         path = shutil.which(program)
         yield Check(program, "ok", path) if path else Check(program, "note", "not there", f"the package {package} has it")

@@ -21,10 +21,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
-from . import __version__, environment, fiojson, formats, hosts, layout, measurement, signals, targets
+from . import __version__, environment, fiojson, formats, guard, hosts, layout, measurement, signals, targets
 from .errors import Exit, Failure
 from .formats import Case, Environment, Host, Measurement, Repetition, Run, Target
 from .measurement import Load
+from .targets import Cleared
 
 # What a repetition may take beyond its run time: fio's start and end, and at this speed its files or their remainder.
 MARGIN_S = 60.0
@@ -71,7 +72,7 @@ class Request:
 class Plan:
     """What will be done. `values` are the measurement's variables, `own_values` those of a case (CASE) or of a case with one strategy
     (CASE:STRATEGY), `loads` what each case asks of time and space, `notes` what the targets can't show, `warnings` what is left out
-    and what will be written over."""
+    and what will be written over. `cleared` are the targets where they are this host's."""
 
     request: Request
     measurement: Measurement
@@ -86,6 +87,7 @@ class Plan:
     notes: list[str]
     warnings: list[str]
     own_values: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    cleared: Cleared | None = None
 
     def limit_s(self, case: str) -> float:
         """Seconds after which a repetition is taken to hang."""
@@ -151,9 +153,8 @@ def plan(request: Request, stop: signals.Stop) -> Plan:
     if about.hosts:
         return made
     footprint = max(load.footprint_bytes for load in made.loads.values())
-    for target, confirmed in zip(chosen, targets.confirmed(chosen, request.destroy), strict=True):
-        made.warnings.append(targets.guard(target, confirmed, footprint))
-    return made
+    cleared = targets.clear(chosen, request.destroy, footprint)
+    return replace(made, cleared=cleared, warnings=[*made.warnings, *cleared.notes])
 
 
 def _of_hosts(about: Environment, found: list[Host]) -> Environment:
@@ -193,11 +194,10 @@ def execute(made: Plan, progress: Progress, stop: signals.Stop) -> Run:
         raise Failure(Exit.USAGE, f"{made.output}: {error.strerror}") from None
     signals.adopt_orphans()
     with recorded(run, made.output, stop), contextlib.ExitStack() as stack:
-        if made.environment.hosts:
-            paths = [target.resolved for target in made.targets]
-        else:
-            paths = [stack.enter_context(targets.held(target)) for target in made.targets]
-        _carry_out(made, run, paths, progress, stop)
+        paths, claims = [target.resolved for target in made.targets], None
+        if made.cleared:
+            paths, claims = stack.enter_context(targets.held(made.cleared))
+        _carry_out(made, run, paths, claims, progress, stop)
     return run
 
 
@@ -236,7 +236,9 @@ def manifest(made: Plan) -> Run:
     )
 
 
-def _carry_out(made: Plan, run: Run, paths: Sequence[str], progress: Progress, stop: signals.Stop) -> None:
+def _carry_out(
+    made: Plan, run: Run, paths: Sequence[str], claims: guard.Claims | None, progress: Progress, stop: signals.Stop
+) -> None:
     files: dict[str, dict[str, str]] = {}
     clock = Clock(made)
     failed: Repetition | None = None
@@ -250,7 +252,7 @@ def _carry_out(made: Plan, run: Run, paths: Sequence[str], progress: Progress, s
                 formats.write_text(Path(files[case.name][variable]), text)
         progress.begin(repetition, len(run.repetitions))
         job = render(made, repetition, paths, files[repetition.case])
-        _repeat(made, repetition, job, stop, functools.partial(clock.tick, progress, repetition))
+        _repeat(made, repetition, job, claims, stop, functools.partial(clock.tick, progress, repetition))
         clock.end(repetition)
         save(run, made.output)
         progress.end(repetition)
@@ -266,7 +268,7 @@ def _carry_out(made: Plan, run: Run, paths: Sequence[str], progress: Progress, s
 
 
 def _repeat(
-    made: Plan, repetition: Repetition, job: str, stop: signals.Stop, tick: Callable[[float], None]
+    made: Plan, repetition: Repetition, job: str, claims: guard.Claims | None, stop: signals.Stop, tick: Callable[[float], None]
 ) -> None:
     """Run fio once and fill the repetition in; calls `tick` with the seconds it has run now and then."""
     folder = made.output / repetition.dir
@@ -280,7 +282,7 @@ def _repeat(
     start = time.monotonic()
 
     def run(words: Sequence[str]) -> int:
-        return _supervise(words, folder, own, stop, lambda: tick(time.monotonic() - start))
+        return _supervise(words, folder, own, claims, stop, lambda: tick(time.monotonic() - start))
 
     filling = filling_command(made, repetition, observer)
     if filling:
@@ -300,9 +302,15 @@ def _repeat(
 
 
 def _supervise(
-    command: Sequence[str], folder: Path, own: Mapping[str, str], stop: signals.Stop, tick: Callable[[], None]
+    command: Sequence[str],
+    folder: Path,
+    own: Mapping[str, str],
+    claims: guard.Claims | None,
+    stop: signals.Stop,
+    tick: Callable[[], None],
 ) -> int:
-    """Run a command in a folder to its end, or until it is to stop, and leave none of its processes; its exit status."""
+    """Run a command in a folder to its end, or until it is to stop, and leave none of its processes; its exit status. It shares the
+    claims on block devices."""
     others = signals.children()
     with open(folder / "stderr.txt", "wb") as stderr:
         # Its own session, so that Ctrl-C reaches this process alone, which then ends the command in order.
@@ -312,7 +320,8 @@ def _supervise(
             stdout=stderr,
             stderr=stderr,
             cwd=folder,
-            env={**os.environ, **own},
+            env={**os.environ, **own, **(claims.environment if claims else {})},
+            pass_fds=claims.descriptors if claims else (),
             start_new_session=True,
         )
         try:

@@ -1,26 +1,25 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """The target of a measurement: what kind it is, whether it may be written over, and having it while the measurement runs.
 
-A block device is refused when it is in use (never overridable), and when libblkid finds something on it, unless the person
-confirmed it by a name that only this device has. A device without any signature may be used at once. A file is made and
+Block devices are the guard's to judge (guard.py), and claimed for as long as the measurement runs. A file is made and
 removed at the end; one that is there already and is not empty counts as holding data. In a directory everything happens in
 a fresh folder, which is removed at the end.
 """
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 import stat
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from . import blockdev
+from . import blockdev, guard
 from .blockdev import BlockDevice
 from .errors import Exit, Failure
 from .formats import Target, TargetKind
@@ -75,36 +74,48 @@ def find(path: str, kinds: Sequence[TargetKind], file_bytes: int = 0) -> Target:
     return target
 
 
-def confirmed(chosen: Sequence[Target], destroy: Sequence[str]) -> list[bool]:
-    """Which of the targets a person confirmed by one of its names; refused if a given name is that of none."""
-    names = [_names(target) for target in chosen]
-    for name in destroy:
-        if not any(_is_name(name, each) for each in names):
-            raise _refused(f"--destroy={name} is no name of {chosen[0].path}: {_way_out(chosen[0])}")
-    return [any(_is_name(name, each) for name in destroy) for each in names]
+@dataclass(frozen=True)
+class Cleared:
+    """Targets that may be written over. `destroy` names the block devices of which what they hold may be lost, `devices` are all of
+    them as they were found, `notes` tell what is written over."""
+
+    targets: Sequence[Target]
+    destroy: Sequence[str]
+    devices: Sequence[guard.Device]
+    notes: Sequence[str]
 
 
-def guard(target: Target, confirmed: bool, footprint_bytes: int) -> str:
-    """Refuse the target if something would be lost or is in the way, or if files of `footprint_bytes` have no room on it.
-    Returns a text that says what will be written over."""
-    if target.kind in ("block", "dm"):
-        return _guard_device(target, confirmed)
-    if not os.access(_folder(target), os.W_OK | os.X_OK):
-        raise _refused(f"{target.path}: no file can be made in {_folder(target)}: no permission, or mounted read-only")
-    note = _guard_file(target, confirmed) if target.kind == "file" else _guard_directory(target)
-    free = shutil.disk_usage(_folder(target)).free + (_size(Path(target.resolved)) if target.kind == "file" else 0)
-    if footprint_bytes > free:
-        raise _refused(
-            f"{target.path}: the measurement needs {human(footprint_bytes)} there, {human(free)} are free; "
-            "free some, or shorten it by --set (`--dry-run` shows the variables)"
-        )
-    return note
+def clear(chosen: Sequence[Target], destroy: Sequence[str], footprint_bytes: int) -> Cleared:
+    """Refuse the targets if something would be lost that `destroy` does not name, or is in the way, or if files of `footprint_bytes`
+    have no room on them."""
+    paths = [target.path for target in chosen if _is_device(target)]
+    files = [target.resolved for target in chosen if target.kind == "file"]
+    names = [name for name in destroy if name not in files]
+    if names and not paths:
+        raise _refused(f"--destroy={names[0]} is no name of {chosen[0].path}: {_way_out(chosen[0])}")
+    notes = [_clear_files(target, destroy, footprint_bytes) for target in chosen if not _is_device(target)]
+    with guard.claims() as room:
+        devices = guard.claim(paths, names, room)
+    for device, target in zip(devices, filter(_is_device, chosen), strict=True):
+        what = f"{device.path} ({', '.join(text for text in (target.model, human(target.size_bytes or 0)) if text)})"
+        notes.append(f"{what} will be written over; it holds {device.holds or 'nothing that libblkid knows'}")
+    return Cleared(chosen, names, devices, notes)
 
 
 @contextmanager
-def held(target: Target) -> Iterator[str]:
-    """Keep the target for the measurement and give the path to measure on. Files that are made are removed at the end; a block
-    device can't be mounted meanwhile."""
+def held(cleared: Cleared) -> Iterator[tuple[list[str], guard.Claims]]:
+    """Keep the targets for the measurement: the paths to measure on, and the claims on block devices, which nothing else can mount
+    meanwhile. Files that are made are removed at the end."""
+    with guard.claims() as room, ExitStack() as stack:
+        devices = guard.claim([device.path for device in cleared.devices], cleared.destroy, room)
+        for then, now in zip(cleared.devices, devices, strict=True):
+            if then.identity != now.identity:
+                raise _refused(f"{now.path} is another device, or has another medium in it, than when it was checked")
+        yield [stack.enter_context(_held(target)) for target in cleared.targets], room
+
+
+@contextmanager
+def _held(target: Target) -> Iterator[str]:
     if target.kind == "directory":
         folder = tempfile.mkdtemp(prefix="durabench-", dir=target.resolved)
         with removed(folder):
@@ -113,11 +124,7 @@ def held(target: Target) -> Iterator[str]:
         with removed(target.resolved):
             yield target.resolved
     else:
-        descriptor = _open_exclusive(target)
-        try:
-            yield target.resolved
-        finally:
-            os.close(descriptor)
+        yield target.resolved
 
 
 @contextmanager
@@ -191,44 +198,39 @@ def describe(target: Target, device: Described) -> None:
     target.backing = device.backing_file
 
 
-def _guard_device(target: Target, confirmed: bool) -> str:
-    device = _device(target)
-    path = target.path
-    if device.integer("ro"):
-        raise _refused(f"{path} is read-only")
-    users = list(device.users())
-    if device.backing_file:
-        # Two loop devices on one file know nothing of each other.
-        others = blockdev.loop_users(Path(device.backing_file))
-        users += [user for user in others if not user.endswith(f" {device.name}")]
-    if users:
-        raise _refused(f"{path} is in use: {'; '.join(users)}. Release it first, or take another device")
-    os.close(_open_exclusive(target))
-    found = ", ".join(str(each) for each in device.signatures())
-    what = f"{path} ({', '.join(text for text in (target.model, human(device.size_bytes)) if text)})"
-    if found and not confirmed:
+def _is_device(target: Target) -> bool:
+    return target.kind in ("block", "dm")
+
+
+def _clear_files(target: Target, destroy: Sequence[str], footprint_bytes: int) -> str:
+    """Refuse a file or directory, or tell what is written there."""
+    if not os.access(_folder(target), os.W_OK | os.X_OK):
+        raise _refused(f"{target.path}: no file can be made in {_folder(target)}: no permission, or mounted read-only")
+    if target.kind == "file":
+        note = _clear_file(target, destroy)
+    else:
+        note = f"files are made in a fresh folder in {target.path} and removed at the end"
+    free = shutil.disk_usage(_folder(target)).free + (_size(Path(target.resolved)) if target.kind == "file" else 0)
+    if footprint_bytes > free:
         raise _refused(
-            f"{what} holds {found}, which the measurement would write over. If that may be lost: {_way_out(target)}"
+            f"{target.path}: the measurement needs {human(footprint_bytes)} there, {human(free)} are free; "
+            "free some, or shorten it by --set (`--dry-run` shows the variables)"
         )
-    return f"{what} will be written over; it holds {found or 'nothing that libblkid knows'}"
+    return note
 
 
-def _guard_file(target: Target, confirmed: bool) -> str:
+def _clear_file(target: Target, destroy: Sequence[str]) -> str:
     path = Path(target.resolved)
     users = list(blockdev.loop_users(path))
     if users:
         raise _refused(f"{target.path} is in use: {'; '.join(users)}. Release it first, or take another file")
     size = _size(path)
-    if size and not confirmed:
+    if size and target.resolved not in destroy:
         raise _refused(
             f"{target.path} holds {human(size)}, which the measurement would write over and remove. "
             f"Name a file that is not there yet, or, if that may be lost: {_way_out(target)}"
         )
     return f"{target.path} is written for the measurement and removed at the end"
-
-
-def _guard_directory(target: Target) -> str:
-    return f"files are made in a fresh folder in {target.path} and removed at the end"
 
 
 def _device(target: Target) -> BlockDevice:
@@ -245,38 +247,8 @@ def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-def _open_exclusive(target: Target) -> int:
-    """Open a block device so that nothing else can mount or claim it; refused if something has."""
-    try:
-        return os.open(target.resolved, os.O_RDWR | os.O_EXCL | os.O_CLOEXEC)
-    except OSError as error:
-        if error.errno == errno.EBUSY:
-            raise _refused(
-                f"{target.path} is in use: the kernel holds it for something (a mount that can't be seen from here, a "
-                "volume, another measurement). Release it first, or take another device"
-            ) from None
-        hint = "; measuring on a block device needs root" if error.errno in (errno.EACCES, errno.EPERM) else ""
-        raise _refused(f"{target.path} can't be opened for writing: {error.strerror}{hint}") from None
-
-
-def _names(target: Target) -> list[str]:
-    """Names that confirm a target; a file's is its full path, a directory has none as nothing in it is written over."""
-    if target.kind in ("block", "dm"):
-        return _device(target).names()
-    return [target.resolved] if target.kind == "file" else []
-
-
-def _is_name(given: str, names: Sequence[str]) -> bool:
-    return given.removeprefix("/dev/disk/by-id/").removeprefix("/dev/mapper/") in names
-
-
 def _way_out(target: Target) -> str:
-    names = _names(target)
-    if target.kind == "directory":
-        return "a directory needs no confirmation"
-    if not names:
-        return f"it has no serial or other name to confirm it by; wipe it yourself (`wipefs -a {target.path}`)"
-    return f"confirm it by name: --destroy={names[0]}" + (f" (or {', '.join(names[1:])})" if names[1:] else "")
+    return "a directory needs no confirmation" if target.kind == "directory" else f"confirm it by name: --destroy={target.resolved}"
 
 
 def _refused(message: str) -> Failure:

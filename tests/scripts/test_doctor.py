@@ -30,7 +30,7 @@ def of(listed: list[Any], name: str) -> Any:
 def test_everything_is_there() -> None:
     status, found = checks()
     assert (status, found["schema"]) == (0, formats.DOCTOR)
-    for name in ("fio", *doctor.ENGINES, "durabench-observe"):
+    for name in ("fio", *doctor.ENGINES, "durabench-observe", "durabench-guard"):
         assert of(found["tools"], name)["status"] == "ok", name
     assert found["targets"] == {}
 
@@ -40,6 +40,7 @@ def test_installation_finds_its_parts(tmp_path: Path, libdir: str) -> None:
     parts = {
         "bin/durabench": ROOT / "scripts/durabench",
         "bin/durabench-observe": BUILD / "observe/durabench-observe",
+        "bin/durabench-guard": BUILD / "guard/durabench-guard",
         "share/durabench/durabenchlib": ROOT / "scripts/durabenchlib",
         "share/durabench/jobs": ROOT / "jobs",
         f"{libdir}/fio": BUILD / "engines",
@@ -50,7 +51,7 @@ def test_installation_finds_its_parts(tmp_path: Path, libdir: str) -> None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("DURABENCH_")}
     done = subprocess.run([tmp_path / "bin/durabench", "doctor"], capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stdout
-    for name in ("bin/durabench-observe", f"{libdir}/fio/fio-fua-dsync.so loads"):
+    for name in ("bin/durabench-observe", "bin/durabench-guard", f"{libdir}/fio/fio-fua-dsync.so loads"):
         assert f"{tmp_path}/{name}" in done.stdout
     nine = [tmp_path / "bin/durabench", "run", "nine", "--target", tmp_path]
     done = subprocess.run(nine, capture_output=True, text=True, env=environment)
@@ -95,7 +96,7 @@ def test_missing_target(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("variable", "check"),
-    [("FIO", "fio"), ("DURABENCH_ENGINES", "fua-dsync"), ("DURABENCH_OBSERVE", "durabench-observe")],
+    [("FIO", "fio"), ("DURABENCH_ENGINES", "fua-dsync"), ("DURABENCH_OBSERVE", "durabench-observe"), ("DURABENCH_GUARD", "durabench-guard")],
 )
 def test_missing_tool(tmp_path: Path, variable: str, check: str) -> None:
     status, found = checks(**{variable: tmp_path / "no-such"})

@@ -29,9 +29,12 @@ def refusal(path: str | Path, *destroy: str, footprint: int = 0) -> str:
 
 def let(path: str | Path, *destroy: str, footprint: int = 0) -> str:
     """What the guard says when it lets a target pass."""
-    target = targets.find(str(path), KINDS)
-    (confirmed,) = targets.confirmed([target], destroy)
-    return targets.guard(target, confirmed, footprint)
+    (note,) = clear(path, *destroy, footprint=footprint).notes
+    return note
+
+
+def clear(path: str | Path, *destroy: str, footprint: int = 0) -> targets.Cleared:
+    return targets.clear([targets.find(str(path), KINDS)], destroy, footprint)
 
 
 def backing_of(device: str) -> Path:
@@ -48,8 +51,9 @@ def digest(path: Path) -> str:
 def held_by_mount(mount, loop_device, tmp_path: Path) -> tuple[str, Path]:
     """A loop device with ext4 that is mounted, and where."""
     point = mount("ext4", "64M")
-    device = next(each.source for each in blockdev.mounts() if each.target == str(point))
-    return device, point
+    mounted = blockdev.mount_of(point)
+    assert mounted
+    return mounted.source, point
 
 
 @pytest.fixture
@@ -108,21 +112,6 @@ def test_kernel_name_does_not_confirm(loop_device) -> None:
     assert "is no name of" in refusal(device, Path(device).name)
 
 
-def test_by_id_name_confirms(loop_device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    device = loop_device("64M")
-    subprocess.run(["mkfs.ext4", "-q", device], check=True)
-    by_id = tmp_path / "by-id"
-    by_id.mkdir()
-    (by_id / "ata-DISK_1234").symlink_to(device)
-    (by_id / "ata-OTHER_5678").symlink_to("/dev/null")
-    monkeypatch.setattr(blockdev, "_BY_ID", by_id)
-    assert "ata-DISK_1234" in refusal(device)
-    assert "ata-OTHER_5678" not in refusal(device)
-    assert "ext4" in let(device, "ata-DISK_1234")
-    assert "ext4" in let(device, "/dev/disk/by-id/ata-DISK_1234")
-    assert "is no name of" in refusal(device, "ata-OTHER_5678")
-
-
 def test_link_to_a_device_is_followed(held_by_mount, tmp_path: Path) -> None:
     device, point = held_by_mount
     link = tmp_path / "disk"
@@ -155,7 +144,7 @@ def test_another_loop_device_on_the_same_file(loop_device) -> None:
     device = loop_device("64M")
     other = loop_device("64M", backing=backing_of(device))
     try:
-        assert f"is behind {Path(other).name}" in refusal(device, str(backing_of(device)))
+        assert f"the file behind {Path(device).name} is behind {Path(other).name}" in refusal(device, str(backing_of(device)))
     finally:
         subprocess.run(["losetup", "--detach", other], check=True)
 
@@ -164,7 +153,7 @@ def test_held_by_another_program(loop_device) -> None:
     device = loop_device("64M")
     descriptor = os.open(device, os.O_RDONLY | os.O_EXCL)
     try:
-        assert "is in use" in refusal(device)
+        assert "the kernel holds it" in refusal(device)
     finally:
         os.close(descriptor)
 
@@ -227,8 +216,8 @@ def test_file_behind_a_loop_device(loop_device) -> None:
 def test_nothing_can_mount_a_held_device(loop_device, tmp_path: Path) -> None:
     device = loop_device("64M")
     subprocess.run(["mkfs.ext4", "-q", device], check=True)
-    with targets.held(targets.find(device, ["block"])) as path:
-        assert path == device
+    with targets.held(clear(device, str(backing_of(device)))) as (paths, _):
+        assert paths == [device]
         assert subprocess.run(["mount", device, tmp_path], capture_output=True).returncode
     subprocess.run(["mount", device, tmp_path], check=True)
     subprocess.run(["umount", tmp_path], check=True)
@@ -246,16 +235,16 @@ def test_file_with_content(tmp_path: Path) -> None:
 def test_file_is_removed_at_the_end(tmp_path: Path) -> None:
     path = tmp_path / "new"
     assert "removed at the end" in let(path)
-    with targets.held(targets.find(str(path), ["file"])) as held:
-        assert held == str(path)
+    with targets.held(clear(path)) as (held, _):
+        assert held == [str(path)]
         path.write_bytes(b"data")
     assert not path.exists()
 
 
 def test_directory_gets_a_fresh_folder(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("stays")
-    with targets.held(targets.find(str(tmp_path), ["directory"])) as held:
-        folder = Path(held)
+    with targets.held(clear(tmp_path)) as (held, _):
+        folder = Path(held[0])
         assert folder.parent == tmp_path and folder.name.startswith("durabench-")
         (folder / "file").write_text("goes")
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
@@ -293,10 +282,35 @@ def test_paths_for_fio() -> None:
     assert targets.escape("/dev/disk/by-path/pci-0000:00:1f.2") == r"/dev/disk/by-path/pci-0000\:00\:1f.2"
 
 
-def test_unreadable_device_is_refused_not_taken_for_empty(loop_device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_device_that_changed_since_it_was_checked(loop_device, tmp_path: Path) -> None:
     device = loop_device("64M")
-    program = tmp_path / "wipefs"
-    program.write_text("#!/bin/sh\necho 'wipefs: error: probing initialization failed' >&2\nexit 1\n")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    assert "probing initialization failed" in refusal(device)
+    cleared = clear(device)
+    other = tmp_path / "other"
+    subprocess.run(["truncate", "-s", "64M", other], check=True)
+    subprocess.run(["losetup", "--detach", device], check=True)
+    subprocess.run(["losetup", device, other], check=True)
+    with pytest.raises(Failure, match="another medium in it, than when it was checked"), targets.held(cleared):
+        pass
+
+
+def test_a_name_has_to_be_of_one_of_the_targets(loop_device, tmp_path: Path) -> None:
+    devices = [loop_device("64M"), loop_device("64M")]
+    subprocess.run(["mkfs.ext4", "-q", devices[0]], check=True)
+    chosen = [targets.find(path, KINDS) for path in [*devices, str(tmp_path / "new")]]
+    names = [str(backing_of(devices[0])), str(tmp_path / "new")]
+    assert len(targets.clear(chosen, names, 0).notes) == 3
+    for wrong in ([], names[1:], [*names, "otherdisk"]):
+        with pytest.raises(Failure):
+            targets.clear(chosen, wrong, 0)
+
+
+def test_nothing_is_kept_after_a_refusal(loop_device) -> None:
+    """Of two devices the first was claimed already when the second was refused."""
+    devices = [loop_device("64M"), loop_device("64M")]
+    subprocess.run(["mkfs.ext4", "-q", devices[1]], check=True)
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(Failure):
+        targets.clear([targets.find(path, KINDS) for path in devices], [], 0)
+    assert os.listdir("/proc/self/fd") == before
+    for device in devices:
+        os.close(os.open(device, os.O_RDONLY | os.O_EXCL))
