@@ -6,22 +6,22 @@
  * emulated SCSI or NVMe disk would get them as something else.
  *
  *	nbdkit nbdkit-devicemodel-plugin.so FILE [seed=N] [overhead=NS]
- *		[file=IMAGE | keep=false] [stats=FILE] [PARAMETER=VALUE]...
+ *		[file=IMAGE | keep=false] [stats=FILE]
+ *		[control=SOCKET [ignore_fua=true]] [PARAMETER=VALUE]...
  *
  * Requests are decided in the order in which they come and wait side by side.
  */
 #include <errno.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <time.h>
 
 #define NBDKIT_API_VERSION 2
 #include <nbdkit-plugin.h>
 
 #include "lab/model/model.h"
+#include "lab/model/power.h"
 #include "lab/model/store.h"
 #include "util/json.h"
 
@@ -30,28 +30,28 @@
 /* nbdkit has one instance of a plugin and hands nothing to its callbacks. */
 static struct {
 	struct config config;
-	char *image, *stats;	/* file names or NULL */
+	char *image, *stats, *control;	/* file names or NULL */
 	uint64_t seed, overhead;
 	bool keep;		/* the data */
+	bool ignore_fua;	/* a device that is not what it says */
 
 	struct store store;
-	pthread_mutex_t lock;	/* of the model, the store and the order */
 	struct model *model;
-	uint64_t start;		/* of its time, CLOCK_MONOTONIC */
-} plugin = { .keep = true, .lock = PTHREAD_MUTEX_INITIALIZER };
+	struct power power;	/* and the lock of all that */
+} plugin = { .keep = true, .power = POWER_INIT };
 
-static uint64_t clock_now(void)
+/* Returns 0, or -1 after a message. */
+static int parse_bool(const char *value, bool *to)
 {
-	struct timespec t;
+	const int ret = nbdkit_parse_bool(value);
 
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec * 1000000000ULL + t.tv_nsec;
+	*to = ret > 0;
+	return ret < 0 ? -1 : 0;
 }
 
 static int plugin_config(const char *key, const char *value)
 {
 	char **path = NULL;
-	int ret;
 
 	if (!strcmp(key, "conf")) {
 		if (!config_read(&plugin.config, value))
@@ -61,13 +61,15 @@ static int plugin_config(const char *key, const char *value)
 	} else if (!strcmp(key, "overhead")) {
 		return nbdkit_parse_uint64_t(key, value, &plugin.overhead);
 	} else if (!strcmp(key, "keep")) {
-		ret = nbdkit_parse_bool(value);
-		plugin.keep = ret;
-		return ret < 0 ? -1 : 0;
+		return parse_bool(value, &plugin.keep);
+	} else if (!strcmp(key, "ignore_fua")) {
+		return parse_bool(value, &plugin.ignore_fua);
 	} else if (!strcmp(key, "file")) {
 		path = &plugin.image;
 	} else if (!strcmp(key, "stats")) {
 		path = &plugin.stats;
+	} else if (!strcmp(key, "control")) {
+		path = &plugin.control;
 	} else if (!config_set(&plugin.config, key, value)) {
 		return 0;
 	}
@@ -90,7 +92,17 @@ static int plugin_config_complete(void)
 		nbdkit_error("file=IMAGE keeps the data, keep=false does not");
 		return -1;
 	}
+	/* What is durable is so at the end of a request, not before it. */
+	if (plugin.control && (plugin.overhead || !plugin.keep)) {
+		nbdkit_error("control=SOCKET goes neither with overhead=NS, which answers early, nor with keep=false");
+		return -1;
+	}
 	return 0;
+}
+
+static void persist(void *data, uint64_t start, uint64_t nr, uint64_t seq)
+{
+	store_persist(data, start, nr, seq);
 }
 
 static int plugin_get_ready(void)
@@ -106,24 +118,36 @@ static int plugin_get_ready(void)
 	if (!plugin.keep)
 		return 0;
 	ret = store_open(&plugin.store, plugin.image, m->capacity * m->sector,
-			 m->sector, false);
+			 m->sector, plugin.control);
 	if (ret) {
 		nbdkit_error("%s: %s", plugin.image ? plugin.image : "memory",
 			     strerror(-ret));
 		return -1;
+	}
+	if (plugin.control) {
+		m->persist = persist;
+		m->persist_data = &plugin.store;
 	}
 	return 0;
 }
 
 static int plugin_after_fork(void)
 {
+	int ret = 0;
+
 	/* Waits end when they should; the threads to come inherit it. */
 	if (prctl(PR_SET_TIMERSLACK, 1)) {
 		nbdkit_error("prctl: %m");
 		return -1;
 	}
-	plugin.start = clock_now();
-	return 0;
+	plugin.power.model = plugin.model;
+	plugin.power.store = &plugin.store;
+	plugin.power.start = power_clock();
+	if (plugin.control)
+		ret = power_listen(&plugin.power, plugin.control);
+	if (ret)
+		nbdkit_error("%s: %s", plugin.control, strerror(-ret));
+	return ret ? -1 : 0;
 }
 
 static void plugin_unload(void)
@@ -133,6 +157,7 @@ static void plugin_unload(void)
 		model_free(plugin.model);
 	free(plugin.image);
 	free(plugin.stats);
+	free(plugin.control);
 }
 
 static void *plugin_open(int readonly)
@@ -187,10 +212,10 @@ static void plugin_close(void *handle)
 {
 	int ret = 0;
 
-	pthread_mutex_lock(&plugin.lock);
+	pthread_mutex_lock(&plugin.power.lock);
 	if (plugin.stats)
 		ret = write_stats(&plugin.model->stats);
-	pthread_mutex_unlock(&plugin.lock);
+	pthread_mutex_unlock(&plugin.power.lock);
 	if (ret)
 		nbdkit_error("%s: %s", plugin.stats, strerror(-ret));
 }
@@ -229,17 +254,20 @@ static int plugin_can_multi_conn(void *handle)
 static int carry_out(struct model_request *rq, const void *from, void *to,
 		     uint64_t offset, uint32_t count)
 {
+	struct power *p = &plugin.power;
 	struct model *m = plugin.model;
 	uint64_t now, done, committed;
-	struct timespec until;
 	int ret;
 
 	if (count) {
 		rq->sector = offset / m->sector;
 		rq->nr = (offset + count - 1) / m->sector - rq->sector + 1;
 	}
-	pthread_mutex_lock(&plugin.lock);
-	now = clock_now() - plugin.start;
+	pthread_mutex_lock(&p->lock);
+	ret = power_begin(p);
+	if (ret)
+		goto off;
+	now = power_clock() - p->start;
 	committed = m->committed;
 	ret = model_submit(m, now, rq, &done);
 	if (!ret && from)
@@ -247,23 +275,25 @@ static int carry_out(struct model_request *rq, const void *from, void *to,
 				  committed);
 	if (!ret && to)
 		store_read(&plugin.store, to, offset, count);
-	pthread_mutex_unlock(&plugin.lock);
 	if (ret) {
-		nbdkit_set_error(-ret);
 		nbdkit_error("request of %u bytes at %llu: %s", count,
 			     (unsigned long long)offset, strerror(-ret));
-		return -1;
+		done = now;
 	}
 
 	/* What the way here and back takes is in the time already. */
-	if (done <= now + plugin.overhead)
-		return 0;
-	done += plugin.start - plugin.overhead;
-	until.tv_sec = done / 1000000000;
-	until.tv_nsec = done % 1000000000;
-	while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL))
-		;
-	return 0;
+	if (done > now + plugin.overhead) {
+		pthread_mutex_unlock(&p->lock);
+		power_sleep(p->start + done - plugin.overhead);
+		pthread_mutex_lock(&p->lock);
+	}
+	if (power_end(p, done) && !ret)
+		ret = -EIO;
+off:
+	pthread_mutex_unlock(&p->lock);
+	if (ret)
+		nbdkit_set_error(-ret);
+	return ret ? -1 : 0;
 }
 
 static int plugin_pread(void *handle, void *buffer, uint32_t count,
@@ -279,7 +309,7 @@ static int plugin_pwrite(void *handle, const void *buffer, uint32_t count,
 {
 	struct model_request rq = {
 		.op = MODEL_WRITE,
-		.fua = flags & NBDKIT_FLAG_FUA,
+		.fua = flags & NBDKIT_FLAG_FUA && !plugin.ignore_fua,
 	};
 
 	return carry_out(&rq, buffer, NULL, offset, count);
@@ -305,6 +335,8 @@ static struct nbdkit_plugin descriptor = {
 		"file=IMAGE       keep the data in this sparse file\n"
 		"keep=false       keep none: what is read is zeroes\n"
 		"stats=FILE       write the counts there when a client leaves\n"
+		"control=SOCKET   the power is cut and switched on from there\n"
+		"ignore_fua=true  a FUA write is treated as any other\n"
 		"PARAMETER=VALUE  over that of the file",
 	.config = plugin_config,
 	.config_complete = plugin_config_complete,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 import subprocess
 import time
 import tomllib
@@ -197,3 +198,72 @@ def test_the_published_cells_are_met_within_a_tenth() -> None:
                 assert met == (cell not in UNMET), (cell, ours[side], row[side])
                 cells += 1
     assert cells == 20
+
+
+class Power:
+    """The power of a device, by its control socket."""
+
+    def __init__(self, path: Path) -> None:
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.settimeout(30)
+        self._socket.connect(str(path))
+
+    def say(self, line: str) -> str:
+        self._socket.sendall(f"{line}\n".encode())
+        return self._socket.recv(200).decode().strip()
+
+    def cut(self, seed: int = 1, survive: float = 0) -> int:
+        word, _, sectors = self.say(f"cut {time.monotonic_ns()} {seed} {survive}").partition(" ")
+        assert word == "off"
+        return int(sectors)
+
+
+def powered(connect: Connect, control: Path, *settings: str) -> Any:
+    """A drive with sectors of 512 bytes that empties its cache only when asked to."""
+    return connect(NVME, "capacity=16777216", "sector=512", "idle=60000", f"control={control}", *settings)
+
+
+def test_a_power_cut_takes_what_was_not_flushed_and_not_fua(connect: Connect, tmp_path: Path) -> None:
+    disk = powered(connect, tmp_path / "control")
+    disk.pwrite(b"a" * 8192, 0)
+    disk.flush()
+    disk.pwrite(b"b" * 4096, 4096, nbd.CMD_FLAG_FUA)
+    disk.pwrite(b"c" * 4096, 0)
+    power = Power(tmp_path / "control")
+    assert power.cut() == 8
+    for request in (lambda: disk.pread(512, 0), lambda: disk.pwrite(bytes(512), 0), disk.flush):
+        with pytest.raises(nbd.Error) as raised:
+            request()
+        assert raised.value.errno == "EIO"
+    assert power.say("on") == "on"
+    assert disk.pread(8192, 0) == b"a" * 4096 + b"b" * 4096
+    disk.pwrite(b"d" * 512, 0)
+    assert disk.pread(512, 0) == b"d" * 512
+
+
+def test_a_power_cut_tears_writes_as_its_seed_says(connect: Connect, tmp_path: Path) -> None:
+    left = []
+    for number, seed in enumerate((7, 7, 8)):
+        control = tmp_path / str(number)
+        disk = powered(connect, control)
+        disk.pwrite(b"a" * 65536, 0)
+        assert 0 < Power(control).cut(seed, 0.5) < 128
+        Power(control).say("on")
+        left.append(disk.pread(65536, 0))
+    assert left[0] == left[1] != left[2]
+
+
+def test_a_device_that_ignores_fua_loses_it(connect: Connect, tmp_path: Path) -> None:
+    disk = powered(connect, tmp_path / "control", "ignore_fua=true")
+    assert disk.can_fua()
+    disk.pwrite(b"a" * 4096, 0, nbd.CMD_FLAG_FUA)
+    assert Power(tmp_path / "control").cut() == 8
+
+
+@pytest.mark.parametrize("setting", ["overhead=1000", "keep=false"])
+def test_what_a_cut_goes_not_with_is_refused(tmp_path: Path, setting: str) -> None:
+    command = ["nbdkit", "-U", "-", str(PLUGIN), str(NVME), f"control={tmp_path / 'control'}", setting, "--run", "true"]
+    environment = {**os.environ, **sanitizer_environment(PLUGIN)}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=environment)
+    assert done.returncode != 0
+    assert "control=SOCKET goes neither with" in done.stderr
