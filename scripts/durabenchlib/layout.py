@@ -45,6 +45,16 @@ def _library(built_in: Path, file: str, why: str) -> Path:
     raise Failure(Exit.MISSING, f"{folder / file} is not there: {_remedy(why)}")
 
 
+def powercut() -> Path:
+    """Folder of the programs that cut the power of the lab's devices."""
+    folder = _CHECKOUT / "build" / "lab" / "powercut" if _CHECKOUT else _PREFIX / "lib" / "durabench"
+    found = [folder] if _CHECKOUT else [folder, *_PREFIX.glob("lib*/durabench"), *_PREFIX.glob("lib/*/durabench")]
+    for path in found:
+        if (path / "durabench-powercut").is_file():
+            return path
+    raise Failure(Exit.MISSING, f"{folder / 'durabench-powercut'} is not there: {_remedy('it is built where libbsd-dev is')}")
+
+
 def published() -> Path:
     """Folder of the published numbers."""
     return _CHECKOUT / "results" / "published" if _CHECKOUT else PACKAGE.parent / "published"

@@ -15,7 +15,7 @@ from rich.console import Console
 from .. import compare, formats, layout, measurement, results, run, signals
 from ..errors import Exit, Failure
 from ..formats import Comparison, LabDevice
-from . import guest, initramfs, kernels, plan, qemu, reproduce
+from . import guest, initramfs, kernels, plan, powercut, qemu, reproduce
 
 
 def add_parser(subparsers: Any) -> None:
@@ -32,6 +32,7 @@ def add_parser(subparsers: Any) -> None:
     listing.set_defaults(func=_list)
     _add_run(inner)
     reproduce.add_parser(inner)
+    powercut.add_parser(inner)
     _add_shell(inner)
     doctor = inner.add_parser(
         "doctor", help="what is there, and what is missing", description="Look whether all is there that the lab needs, and try KVM."

@@ -113,10 +113,10 @@ def prepared(guest: GuestPlan, accelerator: qemu.Accelerator, shell: bool = Fals
                 raise
             remedy = "a guest's files take some 200 MiB; TMPDIR names another folder"
             raise Failure(Exit.FAILED, f"{folder.parent}: {error.strerror}: {remedy}") from None
-        disks = [qemu.Disk(_sparse(folder / "results", RESULTS_BYTES))]
+        disks = [qemu.Disk(sparse(folder / "results", RESULTS_BYTES))]
         for device, node in zip(guest.lab.device, guest.nodes, strict=True):
             if device.model == "virtio" or device.model == "scsi" or device.model == "nvme":
-                disks.append(qemu.Disk(_sparse(folder / node, measurement.parse_size(device.size)), device.model, device.settings))
+                disks.append(qemu.Disk(sparse(folder / node, measurement.parse_size(device.size)), device.model, device.settings))
         yield qemu.Machine(guest.kernel.image, folder / "initrd", disks, accelerator, guest.memory, guest.lab.cpus)
 
 
@@ -129,7 +129,7 @@ def _make_initrd(guest: GuestPlan, folder: Path, shell: bool) -> None:
         initramfs.archive(folder / part, folder / "initrd")
 
 
-def _sparse(path: Path, size: int) -> Path:
+def sparse(path: Path, size: int) -> Path:
     with open(path, "wb") as file:
         file.truncate(size)
     return path
@@ -144,15 +144,15 @@ def _fill(guest: GuestPlan, root: Path) -> None:
     programs = [initramfs.tool(name) for name in names]
     programs += [Path(shutil.which("timeout") or ""), layout.fio(), layout.observer()]
     initramfs.add_programs(root, programs)
-    _put(root, plan.ENGINES, layout.engines().glob("fio-*.so"))
-    _put(root, plan.MODELS, map(layout.plugin, plugins))
+    put(root, plan.ENGINES, layout.engines().glob("fio-*.so"))
+    put(root, plan.MODELS, map(layout.plugin, plugins))
     for file in (layout.lab() / "model").glob("*.conf"):
         shutil.copy(file, root / plan.MODELS.relative_to("/"))
     initramfs.add_modules(root, guest.kernel, guest.modules, plan.OPTIONAL)
     shutil.copy(layout.lab() / "init", root / "init")
 
 
-def _put(root: Path, folder: Path, libraries: Iterable[Path]) -> None:
+def put(root: Path, folder: Path, libraries: Iterable[Path]) -> None:
     """Copy libraries into a folder of the guest, and those they need."""
     inside = root / folder.relative_to("/")
     inside.mkdir()
@@ -167,7 +167,7 @@ def _carry_out(
     follower = _Follower(guest, run, progress)
     console = qemu.Console(follower.limit_s, follower.hear)
     end = qemu.run(machine, console, output / "console.log", stop, follower.tick)
-    _unpack(machine.disks[0].file, follower.kept_bytes, output)
+    unpack(machine.disks[0].file, follower.kept_bytes, output)
     if (output / "guest").is_dir():
         _describe(run, output / "guest")
     for repetition in run.repetitions:
@@ -241,7 +241,7 @@ def _judge(guest: GuestPlan, repetition: Repetition, output: Path, end: qemu.End
     repetition.status = "failed" if repetition.reason else "ok"
 
 
-def _unpack(disk: Path, size: int, output: Path) -> None:
+def unpack(disk: Path, size: int, output: Path) -> None:
     """Take the archives that follow each other in the first `size` bytes of the disk apart."""
     with open(disk, "r+b") as file:
         file.truncate(size)
