@@ -216,7 +216,8 @@ def _of_histograms(found: fiolog.Histograms) -> Summary:
 
 def joint_bandwidth(logs: Iterable[Log], interval_s: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
     """Bandwidth of all jobs together: ends of the intervals in s and MiB/s within each. Takes bw logs of one direction
-    that were averaged (log_avg_msec); each value stands for the time since the line before it."""
+    that were averaged over such intervals (log_avg_msec). fio writes no line of an interval without I/O (__add_samples in its
+    stat.c), so a value stands for the time since the line before it only where that is less than two of them."""
     import numpy as np
 
     logs = [each for each in logs if len(each.time)]
@@ -225,7 +226,10 @@ def joint_bandwidth(logs: Iterable[Log], interval_s: float = 1.0) -> tuple[np.nd
     edges = np.arange(0.0, max(each.time[-1] for each in logs) + interval_s / 2, interval_s)
     total = np.zeros(max(len(edges) - 1, 0))
     for each in logs:
-        time = np.insert(np.maximum.accumulate(each.time), 0, 0.0)
-        kib = np.insert(np.cumsum(each.value * np.diff(time)), 0, 0.0)
-        total += np.diff(np.interp(edges, time, kib))
+        end = np.maximum.accumulate(each.time)
+        start = np.insert(end[:-1], 0, 0.0)
+        start = np.where(end - start < 2 * interval_s, start, end - interval_s)
+        done = np.cumsum(each.value * (end - start))
+        kib = np.column_stack((np.insert(done[:-1], 0, 0.0), done))
+        total += np.diff(np.interp(edges, np.column_stack((start, end)).ravel(), kib.ravel(), left=0.0))
     return edges[1:], total / 1024 / interval_s

@@ -83,9 +83,16 @@ def test_joint_bandwidth_is_bytes_of_all_in_each_interval(tmp_path: Path) -> Non
 
 
 def test_a_late_line_is_spread_over_its_time(tmp_path: Path) -> None:
-    """A stall: the line at 3 s has the mean of the two seconds before it."""
-    log = logs.read(written(tmp_path, "1000, 2048, 1, 0\n3000, 1024, 1, 0\n"))
-    assert logs.joint_bandwidth([log])[1].tolist() == pytest.approx([2.0, 1.0, 1.0])
+    log = logs.read(written(tmp_path, "1000, 2048, 1, 0\n2800, 1024, 1, 0\n"))
+    assert logs.joint_bandwidth([log])[1].tolist() == pytest.approx([2.0, 1.0, 0.8])
+
+
+def test_what_has_no_line_had_no_bandwidth(tmp_path: Path) -> None:
+    """A pause, of which fio writes nothing, and of what is done behind it one line."""
+    log = logs.read(written(tmp_path, "1000, 2048, 1, 0\n4000, 1024, 1, 0\n5000, 512, 1, 0\n"))
+    assert logs.joint_bandwidth([log])[1].tolist() == pytest.approx([2.0, 0.0, 0.0, 1.0, 0.5])
+    late = logs.read(written(tmp_path, "3000, 1024, 1, 0\n"))
+    assert logs.joint_bandwidth([late])[1].tolist() == pytest.approx([0.0, 0.0, 1.0])
 
 
 def histogram_line(msec: int, direction: int, counts: dict[int, int], buckets: int = 464) -> str:
