@@ -6,8 +6,7 @@ theirs/ours: CPU time (user and system) and elapsed time of the whole command, a
 least that it does with such files: fiologparser.py one interval, fio2gnuplot what it writes for gnuplot, fio-plot one picture of
 all. The log has the four columns of older fios, since fiologparser.py of fio 3.33 reads no other. All run by the same Python.
 
-The logs are synthetic, the results copies of one run of fio. Peak memory of show must be that of a log of a quarter of the size,
-which tells something from 64 MB on: it reads 4 MiB at once.
+The logs are synthetic, the results copies of one run of fio. Peak memory of show must be that of a log of a quarter of the size.
 """
 
 from __future__ import annotations
