@@ -259,7 +259,7 @@ def junit(gate: Gate, result: Result) -> str:
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(suite, encoding="unicode") + "\n"
 
 
-def annotations(gate: Gate) -> Iterator[str]:
+def workflow_commands(gate: Gate) -> Iterator[str]:
     """Workflow commands of GitHub Actions; what is in them is no command."""
     for kind, title, lines in (
         ("error", "regression", gate.regressions),
@@ -367,7 +367,7 @@ def _report(args: argparse.Namespace, gate: Gate, result: Result) -> None:
         for line in text(gate):
             print(tables.printable(line))
         if os.environ.get("GITHUB_ACTIONS") == "true":
-            for line in annotations(gate):
+            for line in workflow_commands(gate):
                 print(line)
         sys.stdout.flush()
 
