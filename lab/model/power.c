@@ -108,12 +108,11 @@ static void *serve(void *data)
 
 	for (;;) {
 		fd = accept4(l->fd, NULL, NULL, SOCK_CLOEXEC);
-		in = fd >= 0 ? fdopen(fd, "r") : NULL;
-		if (!in) {
-			if (fd >= 0)
-				close(fd);
+		if (fd < 0 && (errno == EINTR || errno == ECONNABORTED))
 			continue;
-		}
+		in = fd < 0 ? NULL : fdopen(fd, "r");
+		if (!in)
+			break;
 		while (fgets(line, sizeof(line), in)) {
 			power_command(l->power, line, answer, sizeof(answer));
 			if (send(fd, answer, strlen(answer), MSG_NOSIGNAL) < 0)

@@ -73,7 +73,7 @@ void witness_start(struct witness *w, uint32_t nr, void *data);
 
 /*
  * The write of this content is promised. It counts if it was begun since the
- * power is on, and after what was found then.
+ * power was switched on last.
  */
 void witness_acknowledge(struct witness *w, const void *data);
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Power cuts: what is cut how often, what the command says of it, and a short run in a guest, in which a strategy that promises keeps
-it and each kind of control loses. That a loss is found where it is planted is in tests/unit/test_witness.c; `make test-lab` has all
-strategies on all kernels.
+it and each kind of control loses. That a loss is found where it is planted is in tests/unit/test_witness.c; docs/lab.md has the command
+that cuts all strategies on all kernels.
 """
 
 from __future__ import annotations

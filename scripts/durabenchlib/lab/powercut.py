@@ -39,7 +39,7 @@ TARGET = 256
 POWERCUT = Path("/powercut")
 # The guest's devices. All are the model of an NVMe drive with sectors of 512 bytes, each of which survives by itself, and a cache that
 # is small enough to be emptied in between.
-DEVICES = {
+DEVICES: dict[str, dict[str, int | str]] = {
     "nbd0": {"capacity": 64 << 20},
     "nbd1": {"capacity": 64 << 20},
     "nbd2": {"capacity": 64 << 20, "ignore_fua": "true"},
@@ -47,10 +47,13 @@ DEVICES = {
     "nbd3": {"capacity": 320 << 20},
 }
 
-Place = Literal["raw", "ignores-fua", "table", "table2", "dm", "dm2", "xfs"]
-# What an engine says on a kernel that can't do what the strategy is about.
-_REFUSED = "has no RWF_DONTCACHE"
 MODULES = ["nbd", "dm_mod", "xfs"]
+# What an engine says on a kernel that can't do what the strategy is about.
+REFUSED = "has no RWF_DONTCACHE"
+
+Place = Literal["raw", "ignores-fua", "table", "table2", "dm", "dm2", "xfs"]
+Pattern = Literal["write", "randwrite"]
+PATTERNS: tuple[Pattern, ...] = ("write", "randwrite")
 
 
 @dataclass(frozen=True)
@@ -74,15 +77,17 @@ def _strategies() -> Iterator[Strategy]:
         yield Strategy(name, "fua-dsync", (f"strategy={name}",), ("raw", "xfs"), depths=depths)
     for coalesce in (0, 1):
         for name in ("kernel", "per-target", "per-device"):
-            places: tuple[Place, ...] = ("dm", "dm2") if name == "kernel" else ("table", "table2", "dm", "dm2")
+            places: tuple[Place, ...] = ("dm", "dm2")
+            if name != "kernel":
+                places = ("table", "table2", *places)
             suffix = ",coalesce=1" if coalesce else ""
-            yield Strategy(
-                f"{name}{suffix}", "dm-linear-flush", (f"strategy={name}", f"coalesce={coalesce}"), places, sync=2, jobs=(1, 16)
-            )
+            yield Strategy(f"{name}{suffix}", "dm-linear-flush", (f"strategy={name}", f"coalesce={coalesce}"), places, sync=2)
     # RWF_DONTCACHE is for files, and a flusher that failed once stays so, until fio is started anew.
     for name in ("buffered", "dontcache", "inline", "kick", "direct"):
-        files: tuple[Place, ...] = ("xfs",) if name in ("dontcache", "kick") else ("raw", "xfs")
-        yield Strategy(f"{name},fdatasync", "dontcache-kick", (f"strategy={name}",), files, sync=4)
+        places = ("raw", "xfs")
+        if name in ("dontcache", "kick"):
+            places = ("xfs",)
+        yield Strategy(f"{name},fdatasync", "dontcache-kick", (f"strategy={name}",), places, sync=4)
     # The controls.
     yield Strategy("none", "fua-dsync", ("strategy=none",), ("raw",), promises=False)
     yield Strategy("buffered", "dontcache-kick", ("strategy=buffered",), ("xfs",), promises=False)
@@ -100,7 +105,7 @@ class Case:
 
     strategy: Strategy
     place: Place
-    pattern: Literal["write", "randwrite"]
+    pattern: Pattern
     jobs: int
     depth: int
     cuts: int
@@ -174,7 +179,7 @@ def cases_of(strategy: Strategy, cuts: int, seed: int) -> list[Case]:
     made = [
         Case(strategy, place, pattern, jobs, depth, 0, 0)
         for place in strategy.places
-        for pattern in ("write", "randwrite")
+        for pattern in PATTERNS
         for jobs in strategy.jobs
         for depth in (strategy.depths if jobs == 1 else strategy.depths[-1:])
     ]
@@ -289,7 +294,7 @@ def _outcome(kernel: Kernel, case: Case, folder: Path, end: qemu.End) -> Outcome
     text = (folder / "stdout").read_text(encoding="utf-8") if (folder / "stdout").is_file() else ""
     if not text:
         said = (folder / "stderr").read_text(encoding="utf-8").strip() if (folder / "stderr").is_file() else ""
-        if _REFUSED in said:
+        if REFUSED in said:
             return Outcome(kernel.name, case.name, 0, 0, 0, 0, 0, 0, None, refused=said.splitlines()[0])
         return Outcome(kernel.name, case.name, 0, 0, 0, 0, 0, 0, None, error=said or end.error or "the guest left it out")
     return Outcome(kernel.name, case.name, **json.loads(text))
