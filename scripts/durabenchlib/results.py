@@ -248,7 +248,8 @@ def load_run(path: Path) -> Run:
     """Read a run's folder. Damaged repetitions are left out and named; a run without a single usable one is refused."""
     manifest = formats.read_run(path)
     path = path if path.is_dir() else path.parent
-    definition, _ = measurement.find(manifest.measurement)
+    own = path / "measurement.toml"
+    definition = formats.read_measurement(own) if own.is_file() else measurement.find(manifest.measurement)[0]
     published = formats.read_published(layout.published() / definition.published) if definition.published else None
     usable: list[Repetition] = []
     unusable: list[str] = []

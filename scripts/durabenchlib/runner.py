@@ -189,6 +189,7 @@ def execute(made: Plan, progress: Progress, stop: signals.Stop) -> Run:
     run = manifest(made)
     try:
         made.output.mkdir(parents=True, exist_ok=True)
+        keep_definition(made, made.output)
         save(run, made.output)
     except OSError as error:
         raise Failure(Exit.USAGE, f"{made.output}: {error.strerror}") from None
@@ -542,6 +543,11 @@ def _drop_caches() -> None:
 def save(run: Run, output: Path) -> None:
     """Write the manifest of a run."""
     formats.write_json(output / "run.json", run)
+
+
+def keep_definition(made: Plan, output: Path) -> None:
+    """Copy the measurement's definition beside the manifest, so that the run is understood where there is no such measurement."""
+    formats.write_bytes(output / "measurement.toml", (made.folder / "measurement.toml").read_bytes())
 
 
 class Clock:

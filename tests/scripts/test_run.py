@@ -151,6 +151,9 @@ def test_complete_run_on_a_file(tiny: Path, output: Path, tmp_path: Path) -> Non
         assert "${" not in (folder / "job.fio").read_text().replace("${NOTHING}", "")
     assert not target.exists()
     assert "[4/4] one dsync, round 2: ok" in done.stderr
+    # It is not one of jobs/, and need not be there any more.
+    shutil.rmtree(tiny)
+    assert durabench("compare", output).returncode == 0
     assert not processes(output)
 
 

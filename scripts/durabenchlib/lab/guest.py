@@ -40,6 +40,7 @@ def execute(
     run = runner.manifest(guest.run)
     try:
         output.mkdir(parents=True, exist_ok=True)
+        runner.keep_definition(guest.run, output)
     except OSError as error:
         raise Failure(Exit.USAGE, f"{output}: {error.strerror}") from None
     with runner.recorded(run, output, stop), prepared(guest, accelerator) as machine:
