@@ -512,6 +512,7 @@ def _expand(path: Path) -> list[Path]:
     """The results in a run's folder, or fio's JSON in any other; any other path is itself."""
     if not path.is_dir():
         return [path]
+    # It loads what takes longer than most shows.
     from . import foreign
 
     if (path / "run.json").is_file():

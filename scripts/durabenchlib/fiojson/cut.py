@@ -12,6 +12,10 @@ from ..errors import Failure
 from .latency import Bins
 
 
+# Of a file; the arrays take seven times as much.
+_MOST = 16 << 20
+
+
 class _Arrays(ctypes.Structure):
     _fields_ = [("buckets", POINTER(c_uint64)), ("counts", POINTER(c_uint64)), ("reached", POINTER(c_uint64)), ("ends", POINTER(c_uint32))]
 
@@ -23,18 +27,23 @@ class _Cutter:
         library = ctypes.CDLL(str(layout.reader()))
         self._cut = library.fiojson_cut
         self._cut.argtypes = [c_char_p, c_size_t, c_char_p, POINTER(c_size_t), POINTER(_Arrays)]
-        self._size = -1
         self._length = c_size_t()
+        self._make_room(1 << 16)
+
+    def _make_room(self, size: int) -> None:
+        self._size = size
+        most = size // 4 + 1
+        self._rest = (ctypes.c_char * size)()
+        self._parts = [(c_uint64 * most)() for _ in range(3)]
+        self._ends = (c_uint32 * most)()
+        self._arrays = _Arrays(*self._parts, self._ends)
 
     def cut(self, data: bytes) -> tuple[bytes, list[Bins]] | None:
         """As cut()."""
+        if len(data) > _MOST:
+            return None
         if len(data) > self._size:
-            self._size = 2 * len(data)
-            most = self._size // 4 + 1
-            self._rest = (ctypes.c_char * self._size)()
-            self._parts = [(c_uint64 * most)() for _ in range(3)]
-            self._ends = (c_uint32 * most)()
-            self._arrays = _Arrays(*self._parts, self._ends)
+            self._make_room(min(2 * len(data), _MOST))
         found = self._cut(data, len(data), self._rest, self._length, self._arrays)
         if found < 0:
             return None
@@ -55,7 +64,7 @@ def _cutter() -> _Cutter | None:
 
 
 def cut(data: bytes) -> tuple[bytes, list[Bins]] | None:
-    """JSON with numbers in the places of its histograms, and these; None where it is not just one document as fio prints it, or
-    where the library is missing: all can be read without."""
+    """JSON with numbers in the places of its histograms, and these; None where it is not just one document as fio prints it, where
+    it is very large, or where the library is missing: all can be read without."""
     cutter = _cutter()
     return cutter.cut(data) if cutter else None

@@ -138,7 +138,7 @@ def read(path: Path) -> Document:
 
 
 def _plain(data: bytes) -> Document | None:
-    """A file with one document as fio prints it and nothing else, which nearly all are, in a fifth of the time; None of any other."""
+    """A file with one document as fio prints it and nothing else, which nearly all are, the fast way; None of any other."""
     found = cut(data)
     if found is None:
         return None
