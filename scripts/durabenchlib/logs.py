@@ -38,6 +38,10 @@ _ROWS = 1 << 16  # taken at once
 _UNITS = {29 * 64: 1, 19 * 64: 1000}
 
 
+# Numbers that what is told of a run's intervals may have: some GiB.
+_MOST_NUMBERS = 1 << 28
+
+
 @dataclass(frozen=True)
 class Log:
     """Columns of one log: time in s since the job's start, value in fio's unit (bw KiB/s, latencies ns), direction
@@ -103,6 +107,8 @@ def joint_histograms(paths: Iterable[Path], direction: str, interval_s: float) -
                     continue
                 counts = row[3 : 3 + buckets].copy()
                 interval = max(int(row[0] / 1000 / interval_s - 0.5), 0)
+                if interval * buckets > _MOST_NUMBERS:
+                    raise Failure(Exit.INPUT, f"{path}: {_too_late(row[0] / 1000, interval_s)}")
                 if found and counts.shape != next(iter(found.values())).shape:
                     raise Failure(Exit.INPUT, f"{path}: has {len(counts)} buckets and another log of the run has not")
                 found[interval] = found.get(interval, 0) + counts
@@ -113,6 +119,10 @@ def joint_histograms(paths: Iterable[Path], direction: str, interval_s: float) -
     for interval, counts in found.items():
         table[interval] = counts
     return Histograms(interval_s * np.arange(1, len(table) + 1), np.array(_bounds(buckets), dtype=float), table)
+
+
+def _too_late(time_s: float, interval_s: float) -> str:
+    return f"has a line at {time_s:.0f} s, so that its intervals of {interval_s:g} s are too many; take longer ones"
 
 
 def _bounds(buckets: int) -> list[int]:
@@ -223,6 +233,9 @@ def joint_bandwidth(logs: Iterable[Log], interval_s: float = 1.0) -> tuple[np.nd
     logs = [each for each in logs if len(each.time)]
     if not logs:
         return np.array([]), np.array([])
+    last = max(float(each.time.max()) for each in logs)
+    if last > _MOST_NUMBERS * interval_s:
+        raise Failure(Exit.INPUT, f"a log of bandwidth {_too_late(last, interval_s)}")
     edges = np.arange(0.0, max(each.time[-1] for each in logs) + interval_s / 2, interval_s)
     total = np.zeros(max(len(edges) - 1, 0))
     for each in logs:

@@ -138,6 +138,15 @@ def test_what_is_no_histogram_is_refused(tmp_path: Path, line: str) -> None:
         logs.joint_histograms([path], "write", 0.1)
 
 
+def test_a_time_beyond_any_run_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a_clat_hist.1.log"
+    path.write_text(histogram_line(1, 1, {}) + histogram_line(10**15, 1, {}))
+    with pytest.raises(Failure, match=r"a_clat_hist\.1\.log: has a line at 1000000000000 s"):
+        logs.joint_histograms([path], "write", 0.1)
+    with pytest.raises(Failure, match="has a line at 1000000000000 s"):
+        logs.joint_bandwidth([logs.read(written(tmp_path, "1000, 2048, 1, 0\n1000000000000000, 1024, 1, 0\n"))])
+
+
 def test_histograms_of_other_coarseness_are_refused(tmp_path: Path) -> None:
     one, other = tmp_path / "a_clat_hist.1.log", tmp_path / "a_clat_hist.2.log"
     one.write_text(histogram_line(1, 1, {}))
