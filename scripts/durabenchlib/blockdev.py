@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -44,8 +45,7 @@ class BlockDevice:
 
     def integer(self, name: str) -> int | None:
         """An attribute that is a number."""
-        text = self.attribute(name)
-        return int(text) if text and text.lstrip("-").isdigit() else None
+        return whole(self.attribute(name))
 
     @property
     def is_dm(self) -> bool:
@@ -120,6 +120,11 @@ def filesystem_of(path: Path) -> str:
     return subprocess.run(
         ["stat", "--file-system", "--format=%T", str(path)], capture_output=True, text=True, check=False
     ).stdout.strip()
+
+
+def whole(text: str | None) -> int | None:
+    """An attribute of a device that is a number."""
+    return int(text) if text and re.fullmatch(r"-?[0-9]{1,19}", text) else None
 
 
 def _mount(raw: dict[str, str | None]) -> Mount:

@@ -175,7 +175,7 @@ def run(args: argparse.Namespace) -> int:
     if args.output:
         formats.write_json(args.output, noise)
     for line in text(noise):
-        print(line)
+        print(tables.printable(line))
     return Exit.OK
 
 

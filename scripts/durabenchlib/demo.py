@@ -24,7 +24,7 @@ from rich.console import Console
 from . import blockdev, compare, environment, formats, layout, measurement, report, results, runner, scratch, signals, targets
 from .errors import Exit, Failure
 from .formats import Comparison
-from .progress import Shown
+from .progress import Shown, say
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -124,7 +124,7 @@ def run(args: argparse.Namespace) -> int:
         formats.write_json(output / "comparison.json", comparison)
         report.write_html(output / "report.html", runs, comparison)
     compare.print_text(comparison, Console())
-    _say(console, f"report: {output / 'report.html'}\ncomparison: {output / 'comparison.json'}")
+    say(console, f"report: {output / 'report.html'}\ncomparison: {output / 'comparison.json'}")
     return Exit.OK
 
 
@@ -147,7 +147,7 @@ def _measure(
             if stop:
                 raise stop.failure()
             for note in stage.notes:
-                _say(console, f"{name}: {note}")
+                say(console, f"{name}: {note}")
             if not stage.target:
                 continue
             request = runner.Request(
@@ -161,7 +161,7 @@ def _measure(
                 notes=stage.notes,
             )
             plan = runner.plan(request, stop)
-            _say(console, f"{name}: {plan.measurement.title}")
+            say(console, f"{name}: {plan.measurement.title}")
             with Shown(console) as shown:
                 runner.execute(plan, shown, stop)
             run = results.load_run(plan.output)
@@ -205,7 +205,3 @@ def _dm(place: Place) -> Iterator[Stage]:
 
 
 STAGES = {"seagate-odsync": _odsync, "xfs-dontcache": _dontcache, "dm-linear": _dm}
-
-
-def _say(console: Console, text: str) -> None:
-    console.print(text, markup=False, highlight=False, soft_wrap=True)

@@ -20,6 +20,7 @@ from rich.console import Console
 from . import blockdev, environment, formats, layout, targets
 from .errors import Exit, Failure
 from .formats import Target
+from .progress import say
 
 ENGINES = ("fua-dsync", "dontcache-kick", "dm-linear-flush")
 
@@ -84,12 +85,11 @@ def add_parser(subparsers: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     """Carry out `durabench doctor`."""
     examination = examine(args.target)
-    console = Console()
     if args.format == "json":
         text = json.dumps(dataclasses.asdict(examination), indent=1)
     else:
         text = "\n".join(_lines(examination))
-    console.print(text, markup=False, highlight=False, soft_wrap=True)
+    say(Console(), text)
     return Exit.OK if examination.complete() else Exit.MISSING
 
 

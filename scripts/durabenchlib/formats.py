@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import os
+import reprlib
 import stat
 import tomllib
 import types
@@ -649,7 +651,7 @@ def decode(cls: type[T], data: Any, schema: str, path: Path) -> T:
     """Make a dataclass of plain data read from `path`, after its schema was found to be `schema`."""
     found = data.get("schema") if isinstance(data, dict) else None
     if found != schema:
-        says = "has no schema" if found is None else f"has schema {found!r}"
+        says = "has no schema" if found is None else f"has schema {_shown(found)}"
         raise Failure(Exit.INPUT, f"{path}: {says}; this durabench reads {schema!r}")
     return typing.cast(T, _decode(cls, data, path, ""))
 
@@ -662,9 +664,31 @@ def _load(path: Path, what: str) -> Any:
     except (OSError, UnicodeDecodeError) as error:
         raise Failure(Exit.INPUT, f"{path}: can't be read: {getattr(error, 'strerror', None) or error}") from None
     try:
-        return tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
+        return tomllib.loads(text) if path.suffix == ".toml" else parse_json(text)
     except (ValueError, RecursionError) as error:
         raise Failure(Exit.INPUT, f"{path}: is damaged: {error}") from None
+
+
+def parse_json(text: str) -> Any:
+    """JSON as the standard has it: Python takes NaN and Infinity, which nothing of ours writes and no other program reads.
+    ValueError or RecursionError if it is none."""
+    return json.loads(text, parse_constant=_finite, parse_float=_finite)
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text} is no number of JSON, or too large")
+    return value
+
+
+_REPR = reprlib.Repr()
+_REPR.maxstring = _REPR.maxother = _REPR.maxlong = 100
+
+
+def _shown(value: Any) -> str:
+    """A value as a message tells it: it may be of any size and depth."""
+    return _REPR.repr(value)
 
 
 def _decode(kind: Any, value: Any, path: Path, where: str) -> Any:
@@ -678,23 +702,34 @@ def _decode(kind: Any, value: Any, path: Path, where: str) -> Any:
     if origin is Literal:
         if value in typing.get_args(kind):
             return value
-        raise _mismatch(path, where, f"{value!r} is none of {', '.join(typing.get_args(kind))}")
+        raise _mismatch(path, where, f"{_shown(value)} is none of {', '.join(typing.get_args(kind))}")
     if origin is list and isinstance(value, list):
         (item,) = typing.get_args(kind)
         return [_decode(item, each, path, f"{where}[{i}]") for i, each in enumerate(value)]
     if origin is dict and isinstance(value, dict):
         item = typing.get_args(kind)[1]
         return {name: _decode(item, each, path, f"{where}.{name}") for name, each in value.items()}
-    if kind is float and isinstance(value, (int, float)) and not isinstance(value, bool):
+    if kind is float and _is_number(value):
         return float(value)
-    if isinstance(kind, type) and isinstance(value, kind) and (kind is bool or not isinstance(value, bool)):
+    if kind is int and _is_number(value) and isinstance(value, int):
         return value
-    raise _mismatch(path, where, f"{value!r} is not {_name(kind)}")
+    if kind in (str, bool) and isinstance(value, kind):
+        return value
+    raise _mismatch(path, where, f"{_shown(value)} is not {_name(kind)}")
+
+
+def _is_number(value: Any) -> bool:
+    """Neither NaN, infinite, nor beyond what anything is counted in: such would only fail later, or make all behind it worthless."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < _LARGEST
+
+
+# More than nanoseconds or bytes of anything, and exact enough in a double.
+_LARGEST = 2**80
 
 
 def _decode_object(cls: type, value: Any, path: Path, where: str) -> Any:
     if not isinstance(value, dict):
-        raise _mismatch(path, where, f"{value!r} is not a table")
+        raise _mismatch(path, where, f"{_shown(value)} is not a table")
     hints = typing.get_type_hints(cls)
     given: dict[str, Any] = {}
     for each in dataclasses.fields(cls):
@@ -719,11 +754,11 @@ def _decode_union(kinds: tuple[Any, ...], value: Any, path: Path, where: str) ->
             return _decode(kind, value, path, where)
         except Failure:
             continue
-    raise _mismatch(path, where, f"{value!r} is not {' or '.join(_name(kind) for kind in kinds)}")
+    raise _mismatch(path, where, f"{_shown(value)} is not {' or '.join(_name(kind) for kind in kinds)}")
 
 
 def _mismatch(path: Path, where: str, text: str) -> Failure:
-    return Failure(Exit.INPUT, f"{path}: {where or 'the whole'}: {text}")
+    return Failure(Exit.INPUT, f"{path}: {where[:200] or 'the whole'}: {text}")
 
 
 def _name(kind: Any) -> str:

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,8 +21,10 @@ RESERVED = ("TARGET", "TARGET2", "STRATEGY", "COUNTERS", "DURABENCH_ENGINES")
 _VARIABLE = re.compile(r"\$\{([^}]*)\}")
 # What fio does not take for a part of a value: a new line, its own variables and arithmetic, comments.
 _NOT_PLAIN = re.compile(r"[\x00-\x1f\x7f$`#;]")
-_SIZE = re.compile(r"(\d+)([kmgt]?)b?", re.IGNORECASE)
-_TIME = re.compile(r"(\d+(?:\.\d+)?)(us|ms|s|m|h|d)?", re.IGNORECASE)
+_SIZE = re.compile(r"([0-9]{1,19})([kmgt]?)b?", re.IGNORECASE)
+_TIME = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(us|ms|s|m|h|d)?", re.IGNORECASE)
+# They become names of folders and options, and words of a guest's shell.
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,63}")
 
 
 def find(name: str) -> tuple[Measurement, Path]:
@@ -137,7 +140,10 @@ def parse_size(text: str) -> int:
     match = _SIZE.fullmatch(text.strip())
     if not match:
         raise ValueError(f"{text!r} is not a size such as 64k, 100m or 2g")
-    return int(match[1]) << (10 * " kmgt".index(match[2].lower() or " "))
+    size = int(match[1]) << (10 * " kmgt".index(match[2].lower() or " "))
+    if size >= 2**63:
+        raise ValueError(f"{text!r} is more than any device or file has")
+    return size
 
 
 @dataclass(frozen=True)
@@ -238,6 +244,9 @@ def _check(measurement: Measurement, folder: Path) -> None:
     def wrong(text: str) -> Failure:
         return Failure(Exit.INPUT, f"{source}: {text}")
 
+    for what, name in _names(measurement):
+        if not _NAME.fullmatch(name):
+            raise wrong(f"{what} {name!r:.100}: a name is of letters, digits and _ . + -, 64 at most, the first no sign")
     if measurement.name != folder.resolve().name:
         raise wrong(f"name is {measurement.name!r}, but the folder is {folder.resolve().name!r}")
     if not measurement.case:
@@ -247,8 +256,8 @@ def _check(measurement: Measurement, folder: Path) -> None:
         if case.name in seen:
             raise wrong(f"there are two cases {case.name!r}")
         seen.add(case.name)
-        if not (folder / case.job).is_file():
-            raise wrong(f"case {case.name}: its job file {case.job} is not there")
+        if not os.path.isfile(folder / case.job):  # of any text, however long
+            raise wrong(f"case {case.name}: its job file {case.job!r:.100} is not there")
         for strategy in (case.before, case.after):
             if strategy and strategy not in measurement.strategies:
                 raise wrong(f"case {case.name}: {strategy!r} is not in strategies")
@@ -263,7 +272,9 @@ def _check(measurement: Measurement, folder: Path) -> None:
             raise wrong(f"{strategy!r} is not in strategies")
     lab = measurement.lab.variables if measurement.lab else {}
     own = measurement.lab.set.values() if measurement.lab else []
-    for name, rule in {**measurement.variables, **measurement.demo, **lab, **{name: "" for each in own for name in each}}.items():
+    # Of one name there may be several, each of which counts somewhere.
+    rules = [*measurement.variables.items(), *measurement.demo.items(), *lab.items(), *((name, "") for each in own for name in each)]
+    for name, rule in rules:
         if name in RESERVED:
             raise wrong(f"{name} is given by the runner and can't be a variable")
         sizes = [rule.min, rule.max] if isinstance(rule, Rule) else []
@@ -271,6 +282,20 @@ def _check(measurement: Measurement, folder: Path) -> None:
     _check_sizes(source, "file_size", [measurement.file_size])
     if measurement.lab:
         check_lab(measurement, measurement.lab, str(source))
+
+
+def _names(measurement: Measurement) -> Iterator[tuple[str, str]]:
+    """All names that it gives, each with what it is of."""
+    yield "name", measurement.name
+    yield from (("strategy", name) for name in measurement.strategies)
+    yield from (("case", case.name) for case in measurement.case)
+    lab = measurement.lab or Lab([], [])
+    yield from (("variable", name) for names in (measurement.variables, measurement.demo, lab.variables) for name in names)
+    yield from (("variable", name) for names in lab.set.values() for name in names)
+    yield from (("variable", name) for case in measurement.case for name in (*case.set, *case.generate))
+    for device in lab.device:
+        yield from (("setting", name) for name in device.settings)
+        yield from [("plugin", device.plugin)] if device.plugin else []
 
 
 def check_lab(measurement: Measurement, lab: Lab, source: str) -> None:

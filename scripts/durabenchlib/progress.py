@@ -9,6 +9,7 @@ from rich import progress
 from rich.console import Console
 
 from .formats import Repetition
+from .tables import printable
 
 
 class Shown:
@@ -58,11 +59,17 @@ class Shown:
         text = f"{self._prefix}[{repetition.order}/{self._total}] {_title(repetition)}: {repetition.status} after {span(repetition.elapsed_s or 0)}"
         if self._left and repetition.order < self._total:
             text += f", {self._left}"
-        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+        say(self._console, text)
 
     def _refresh(self) -> None:
         if self._has_bar:
             self._bar.refresh()
+
+
+def say(console: Console, text: str) -> None:
+    """Print text as it is, but for what a terminal would obey: models of devices and names of files are in it."""
+    lines = "\n".join(map(printable, text.split("\n")))
+    console.print(lines, markup=False, highlight=False, soft_wrap=True)
 
 
 def span(seconds: float) -> str:
@@ -76,4 +83,4 @@ def span(seconds: float) -> str:
 
 
 def _title(repetition: Repetition) -> str:
-    return f"{repetition.case} {repetition.strategy}, round {repetition.round}"
+    return printable(f"{repetition.case} {repetition.strategy}, round {repetition.round}")

@@ -5,7 +5,6 @@ the metrics and the mechanism that docs/formats.md names."""
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
@@ -197,7 +196,7 @@ class Repetition:
         text = next((each.options[option] for each in self.fio.jobs if fiojson.is_on(each.options, option)), None)
         if text is None:
             return None
-        if not text.isdecimal():
+        if not re.fullmatch(r"[1-9][0-9]{0,8}", text):
             raise Failure(Exit.INPUT, f"{self.folder / 'fio.json'}: {option} is {text!r}, not whole milliseconds")
         return int(text) / 1000
 
@@ -256,6 +255,8 @@ def load_run(path: Path) -> Run:
     for entry in manifest.repetitions:
         if entry.status == "pending":
             continue
+        if not re.fullmatch(r"[^/\0]{1,255}", entry.dir) or entry.dir in (".", ".."):
+            raise Failure(Exit.INPUT, f"{path / 'run.json'}: repetitions: dir is {entry.dir!r:.100}, no name of a folder in it")
         if entry.status != "ok":
             ended = "failed" if entry.status == "failed" else "was interrupted"
             unusable.append(
@@ -334,14 +335,14 @@ def _read_repetition(entry: formats.Repetition, folder: Path) -> Repetition:
     counters: list[Counters] = []
     path = folder / "counters.jsonl"
     if path.exists():
-        counters = [formats.decode(Counters, line, formats.COUNTERS, path) for line in _json_lines(path)]
+        counters = [formats.decode(Counters, line, formats.COUNTERS, Path(where)) for where, line in _json_lines(path)]
     return Repetition(entry, folder, fio, observed, counters)
 
 
 def _read_samples(path: Path, observed: Observed | None) -> Samples:
     import numpy as np
 
-    header, *lines = _json_lines(path) or [{}]
+    header, *lines = [line for _, line in _json_lines(path)] or [{}]
     schema = header.get("schema") if isinstance(header, dict) else None
     if schema != formats.SAMPLES:
         raise Failure(Exit.INPUT, f"{path}: has schema {schema!r}; this durabench reads {formats.SAMPLES!r}")
@@ -356,7 +357,7 @@ def _read_samples(path: Path, observed: Observed | None) -> Samples:
                 if all(each["dev"].get(name, [None] * 5)[4] is not None for each in lines)
             },
         )
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, IndexError, TypeError, ValueError, OverflowError, AttributeError) as error:
         raise Failure(Exit.INPUT, f"{path}: a sample is not of the form of {formats.SAMPLES}: {error}") from None
 
 
@@ -369,11 +370,12 @@ def _text(path: Path) -> str:
 
 def _json(text: str, where: str) -> Any:
     try:
-        return json.loads(text)
+        return formats.parse_json(text)
     except (ValueError, RecursionError) as error:
         raise Failure(Exit.INPUT, f"{where}: is damaged: {error}") from None
 
 
-def _json_lines(path: Path) -> list[Any]:
-    lines = enumerate(_text(path).splitlines(), start=1)
-    return [_json(line, f"{path}:{number}") for number, line in lines if line.strip()]
+def _json_lines(path: Path) -> list[tuple[str, Any]]:
+    """The lines of a file, each with its place. Only a line feed ends one: texts have what else Python takes for an end."""
+    lines = ((f"{path}:{number}", line) for number, line in enumerate(_text(path).split("\n"), start=1) if line.strip())
+    return [(where, _json(line, where)) for where, line in lines]

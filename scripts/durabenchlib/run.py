@@ -12,7 +12,7 @@ from rich.console import Console
 
 from . import measurement, runner, signals
 from .errors import Exit
-from .progress import Shown, span
+from .progress import Shown, say, span
 
 # Far beyond any use: more is a slip of the hand.
 REPEAT_MAX = 10_000
@@ -94,16 +94,16 @@ def run(args: argparse.Namespace) -> int:
             _show(plan, Console())
             return Exit.OK
         for note in (*plan.notes, *plan.warnings):
-            console.print(note, markup=False, highlight=False, soft_wrap=True)
+            say(console, note)
         try:
             with Shown(console) as shown:
                 runner.execute(plan, shown, stop)
         finally:
             if plan.output.exists():
                 path = shlex.quote(str(plan.output))
-                console.print(f"results: {path}", markup=False, highlight=False, soft_wrap=True)
+                say(console, f"results: {path}")
                 if any(each.status == "ok" for each in plan.repetitions):
-                    console.print(f"next: durabench compare {path}", markup=False, highlight=False, soft_wrap=True)
+                    say(console, f"next: durabench compare {path}")
     return Exit.OK
 
 
@@ -120,7 +120,7 @@ def _show(plan: runner.Plan, console: Console) -> None:
     known = [time for time in times if time is not None]
     lines += [f"time         {span(sum(known))}" + (" and what jobs take that end with their bytes" if len(known) < len(times) else "")]
     lines += [f"repetition   {repetition.dir} (at most {span(plan.limit_s(repetition.case))})" for repetition in plan.repetitions]
-    console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
+    say(console, "\n".join(lines))
 
 
 def count(text: str) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 
 from rich.console import Console
 
-from .. import compare, formats, layout, measurement, results, run, signals
+from .. import compare, formats, layout, measurement, results, run, signals, tables
 from ..errors import Exit, Failure
 from ..formats import Comparison, LabDevice
 from . import guest, initramfs, kernels, plan, powercut, qemu, reproduce
@@ -120,14 +120,14 @@ def _add_modules(parser: argparse.ArgumentParser) -> None:
 
 def _fetch(args: argparse.Namespace) -> int:
     for kernel in kernels.fetch(args.series, args.refresh):
-        print(f"{kernel.name}  {kernel.package} {kernel.version}")
+        print(tables.printable(f"{kernel.name}  {kernel.package} {kernel.version}"))
     return Exit.OK
 
 
 def _list(_args: argparse.Namespace) -> int:
     found = kernels.fetched()
     for kernel in found:
-        print(f"{kernels.series_of(kernel.version):6} {kernel.name}  {kernel.version}")
+        print(tables.printable(f"{kernels.series_of(kernel.version):6} {kernel.name}  {kernel.version}"))
     if not found:
         print("none; `durabench lab fetch 6.12` gets one", file=sys.stderr)
     return Exit.OK
@@ -183,10 +183,10 @@ def _doctor(_args: argparse.Namespace) -> int:
     complete = True
     for name, find in _needed():
         try:
-            print(f"ok       {name}: {find()}")
+            print(tables.printable(f"ok       {name}: {find()}"))
         except Failure as failure:
             complete = False
-            print(f"missing  {name}: {failure}")
+            print(tables.printable(f"missing  {name}: {failure}"))
     found = kernels.fetched()
     print(f"{'ok      ' if found else 'note    '} kernels: {', '.join(each.name for each in found) or 'none was fetched (durabench lab fetch)'}")
     if found and complete:

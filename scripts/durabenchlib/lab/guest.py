@@ -5,29 +5,36 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import datetime
 import errno
+import math
 import os
+import re
 import shlex
 import shutil
 import tarfile
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from rich.console import Console
 
-from .. import environment, formats, layout, measurement, runner, signals, targets
+from .. import blockdev, environment, formats, layout, measurement, runner, signals, targets
 from ..errors import Exit, Failure, os_message
 from ..formats import Guest, Repetition, Run
-from ..progress import Shown, span
+from ..progress import Shown, say, span
 from . import initramfs, plan, qemu
 from .plan import GuestPlan
 
 # The raw disk that results come out by: sparse, so it takes what they take.
 RESULTS_BYTES = 1 << 30
 BLOCK = 512
+# Files in it, and of one of those that tell of a guest, what is read.
+MOST_FILES = 100_000
+TOLD_BYTES = 1 << 16
 # Seconds of this host that a second of a busy guest may take: a CPU that counts its instructions, one a nanosecond, against the few
 # hundred million a second that TCG carries out; by the host's clock, none more.
 SLOWEST = {"virtual": 20.0, "host": 1.0}
@@ -79,13 +86,10 @@ def _shown(
 ) -> Failure | None:
     """Why it failed, None if it did not."""
 
-    def say(text: str) -> None:
-        console.print(text, markup=False, highlight=False, soft_wrap=True)
-
     if stop:
         return stop.failure()
     name = f"{guest.run.measurement.name}, {guest.kernel.name}"
-    say(f"{name}: {plan.told(guest)}")
+    say(console, f"{name}: {plan.told(guest)}")
     failure = None
     start = time.monotonic()
     try:
@@ -96,9 +100,9 @@ def _shown(
     except OSError as error:
         failure = Failure(Exit.FAILED, os_message(error, output))
     if failure and not stop:
-        say(f"{name}: {failure}")
+        say(console, f"{name}: {failure}")
     if output.exists():
-        say(f"{name}: ended after {span(time.monotonic() - start)}, results: {shlex.quote(str(output))}")
+        say(console, f"{name}: ended after {span(time.monotonic() - start)}, results: {shlex.quote(str(output))}")
     return failure
 
 
@@ -168,7 +172,8 @@ def _carry_out(
     follower = _Follower(guest, run, progress)
     console = qemu.Console(follower.limit_s, follower.hear)
     end = qemu.run(machine, console, output / "console.log", stop, follower.tick)
-    unpack(machine.disks[0].file, follower.kept_bytes, output)
+    folders = {"guest", *(repetition.dir for repetition in run.repetitions)}
+    unpack(machine.disks[0].file, follower.kept_bytes, output, folders)
     if (output / "guest").is_dir():
         _describe(run, output / "guest")
     for repetition in run.repetitions:
@@ -196,23 +201,38 @@ class _Follower:
         self._clock = runner.Clock(guest.run)
         self._since = 0.0
         self._current: Repetition | None = None
+        # No repetition has more to say, and what goes before them less.
+        self._words = 8 * (len(run.repetitions) + 2)
 
     def limit_s(self, word: str, rest: str) -> float:
         """Seconds within which the guest has to say its next word."""
         if word not in ("begin", "filled"):
             return qemu.BOOT_S
-        return qemu.BOOT_S + SLOWEST[self._guest.lab.clock] * self._guest.run.limit_s(self._by_dir[rest].case)
+        return qemu.BOOT_S + SLOWEST[self._guest.lab.clock] * self._guest.run.limit_s(self._repetition(rest).case)
+
+    def _repetition(self, name: str) -> Repetition:
+        if name not in self._by_dir:
+            raise ValueError(name)
+        return self._by_dir[name]
 
     def hear(self, word: str, rest: str) -> None:
         """Take a word of the guest's."""
+        self._words -= 1
+        if not self._words:
+            raise ValueError(word)
         if word == "kept":
-            self.kept_bytes = BLOCK * int(rest)
+            blocks = _whole(rest)
+            if not self.kept_bytes <= BLOCK * blocks <= RESULTS_BYTES:
+                raise ValueError(rest)
+            self.kept_bytes = BLOCK * blocks
         elif word == "begin":
-            self._current = self._by_dir[rest]
+            self._current = self._repetition(rest)
+            if self._current.elapsed_s is not None:
+                raise ValueError(rest)
             self._since = time.monotonic()
             self._progress.begin(self._current, len(self._by_dir))
         elif word == "end" and self._current:
-            self._current.status = "ok" if rest.split()[1] == "0" else "failed"
+            self._current.status = "ok" if rest == f"{self._current.dir} 0" else "failed"
             self._current.elapsed_s = time.monotonic() - self._since
             self._clock.end(self._current)
             self._progress.end(self._current)
@@ -230,32 +250,91 @@ def _judge(guest: GuestPlan, repetition: Repetition, output: Path, end: qemu.End
     if not (folder / "status").is_file():
         repetition.status = "pending"
         return
-    status = int((folder / "status").read_text(encoding="ascii"))
+    status = _told(folder / "status", _whole)
     repetition.exit_status = status
-    repetition.started = (folder / "started").read_text(encoding="ascii").strip()
-    repetition.elapsed_s = round(float((folder / "elapsed").read_text(encoding="ascii")), 3)
+    repetition.started = _told(folder / "started", _time)
+    repetition.elapsed_s = round(_told(folder / "elapsed", _number), 3)
     for name in ("status", "started", "elapsed", "command"):
-        (folder / name).unlink()
+        (folder / name).unlink(missing_ok=True)
     repetition.reason = runner.reason(guest.run, folder, status, guest.run.limit_s(repetition.case))
     if repetition.reason and end.killed:
         repetition.reason = f"the guest ran out of memory and ended {end.killed}; --memory SIZE gives it more ({repetition.reason})"
     repetition.status = "failed" if repetition.reason else "ok"
 
 
-def unpack(disk: Path, size: int, output: Path) -> None:
-    """Take the archives that follow each other in the first `size` bytes of the disk apart."""
-    with open(disk, "r+b") as file:
-        file.truncate(size)
-        if not size:
-            return
-        with tarfile.open(fileobj=file, mode="r:", ignore_zeros=True) as archive:
-            for member in archive:
-                content = archive.extractfile(member)
-                path = output / member.name
-                if content is None or ".." in path.parts or path.is_absolute() and not path.is_relative_to(output):
-                    continue
+def unpack(disk: Path, size: int, output: Path, folders: Collection[str]) -> None:
+    """Take the archives that follow each other in the first `size` bytes of the disk apart. What a guest wrote there may be anything:
+    only files in these folders of `output` are made, no links, and none larger than what there is of it."""
+    size = min(size, disk.stat().st_size)
+    with open(disk, "rb") as archive:
+        name = ""
+        files = 0
+        while archive.tell() < size:
+            block = archive.read(BLOCK)
+            if not block.strip(b"\0"):
+                continue
+            try:
+                member = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
+            except (tarfile.TarError, ValueError) as error:
+                raise _damaged(output, str(error)) from None
+            start = archive.tell()
+            files += 1
+            if not 0 <= member.size <= size - start or files > MOST_FILES:
+                raise _damaged(output, f"{member.name!r} of {member.size} bytes, number {files}, is too much")
+            if member.type == tarfile.GNUTYPE_LONGNAME:
+                name = archive.read(min(member.size, TOLD_BYTES)).rstrip(b"\0").decode("utf-8", "surrogateescape")
+            elif member.type in (tarfile.REGTYPE, tarfile.AREGTYPE):
+                path = _inside(output, name or member.name, folders)
                 path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(content.read())
+                with open(path, "xb") as file:
+                    for at in range(0, member.size, _COPY_BYTES):
+                        file.write(archive.read(min(_COPY_BYTES, member.size - at)))
+            if member.type != tarfile.GNUTYPE_LONGNAME:
+                name = ""
+            archive.seek(start + -(-member.size // BLOCK) * BLOCK)
+
+
+_COPY_BYTES = 1 << 20
+
+
+def _inside(output: Path, name: str, folders: Collection[str]) -> Path:
+    parts = name.split("/")
+    if len(parts) < 2 or parts[0] not in folders or any(part in ("", ".", "..") or "\0" in part for part in parts):
+        raise _damaged(output, f"{name!r} is none of its files")
+    return output.joinpath(*parts)
+
+
+def _damaged(output: Path, why: str) -> Failure:
+    return Failure(Exit.FAILED, f"{output}: what the guest left is no result of its plan: {why} (see {output / 'console.log'})")
+
+
+T = TypeVar("T")
+
+
+def _told(path: Path, kind: Callable[[str], T]) -> T:
+    """What a guest says in a file."""
+    text = _text(path)
+    try:
+        return kind(text or "")
+    except ValueError:
+        raise _damaged(path.parent.parent, f"{path.name} is {text!r:.100}") from None
+
+
+def _whole(text: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,15}", text):
+        raise ValueError(text)
+    return int(text)
+
+
+def _number(text: str) -> float:
+    if not re.fullmatch(r"[0-9.e+-]{1,30}", text) or not math.isfinite(float(text)):
+        raise ValueError(text)
+    return float(text)
+
+
+def _time(text: str) -> str:
+    datetime.datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ")
+    return text
 
 
 @dataclass(frozen=True)
@@ -274,8 +353,7 @@ class _Kept:
 
     def integer(self, name: str) -> int | None:
         """An attribute that is a number."""
-        text = self.attribute(name)
-        return int(text) if text and text.lstrip("-").isdigit() else None
+        return blockdev.whole(self.attribute(name))
 
 
 def _describe(run: Run, folder: Path) -> None:
@@ -283,30 +361,35 @@ def _describe(run: Run, folder: Path) -> None:
     about = run.environment
     about.kernel = _text(folder / "release") or about.kernel
     about.cmdline = _text(folder / "cmdline") or ""
-    for line in (_text(folder / "meminfo") or "").splitlines():
-        if line.startswith("MemTotal:"):
-            about.memory_bytes = 1024 * int(line.split()[1])
+    memory = re.search(r"^MemTotal: +([0-9]{1,15}) kB$", _text(folder / "meminfo") or "", re.MULTILINE)
+    if memory:
+        about.memory_bytes = 1024 * int(memory[1])
     about.cpu_model = next(
         (line.partition(":")[2].strip() for line in (_text(folder / "cpuinfo") or "").splitlines() if line.startswith("model name")), ""
     )
     assert about.lab
-    for line in (_text(folder / "abilities") or "").splitlines():
-        name, _, value = line.partition(" ")
-        about.lab.abilities[name] = float(value)
-    overhead = _text(folder / "overhead")
-    about.lab.overhead_ns = int(overhead) if overhead else None
+    about.lab.abilities.update(_told(folder / "abilities", _abilities))
+    about.lab.overhead_ns = _told(folder / "overhead", _whole) if _text(folder / "overhead") else None
     mount = (_text(folder / "mount") or "").split()
     for role, target, model in zip(("target", "target2"), (run.target, run.target2), about.lab.devices, strict=False):
         if target:
             kept = _Kept(folder / role, target.device or target.path, model.split()[0])
             targets.describe(target, kept)
             target.size_bytes = BLOCK * (kept.integer("size") or 0)
-            if mount:
+            if len(mount) > 3:
                 target.filesystem, target.mount_options = mount[2], mount[3]
 
 
+def _abilities(text: str) -> dict[str, float]:
+    return {name: _number(value) for name, _, value in (line.partition(" ") for line in text.splitlines())}
+
+
 def _text(path: Path) -> str | None:
-    return path.read_text(encoding="utf-8", errors="replace").strip() if path.is_file() else None
+    """The text of a file, as far as what tells of a guest goes."""
+    if not path.is_file():
+        return None
+    with open(path, "rb") as file:
+        return file.read(TOLD_BYTES).decode("utf-8", "replace").strip()
 
 
 def _guest(guest: GuestPlan, machine: qemu.Machine) -> Guest:

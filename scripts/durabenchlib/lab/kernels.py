@@ -40,7 +40,7 @@ _HEADER_BYTES = 0x8200
 _SIGNATURE = slice(0x202, 0x206)
 _KERNEL_VERSION = slice(0x20E, 0x210)
 _XLOADFLAGS = slice(0x236, 0x238)
-_RELEASE = re.compile(rb"[\w.+~-]+")
+_RELEASE = re.compile(rb"\w[\w.+~-]*")
 # What images for other machines have at 0x38.
 _OTHER_MACHINES = {b"ARM\x64": "arm64", b"RSC\x05": "RISC-V"}
 # What an image package has its parts from, since 6.19: vmlinuz, modules, and the list of what is built in.

@@ -288,7 +288,7 @@ def _lines(guest: GuestPlan, shell: bool) -> list[str]:
         lines.append(f"make_dm {PLAN / _table_name(repetitions[0].case)}")
     if guest.kind == "directory":
         device = guest.lab.device[0]
-        if device.model == "null_blk" and int(device.settings.get("memory_backed", 0)):
+        if device.model == "null_blk" and str(device.settings.get("memory_backed", 0)) != "0":
             lines.append(f"fill_device {guest.nodes[0]}")
         lines.append(f"make_xfs {guest.nodes[0]}")
     for role, target in zip(("target", "target2"), guest.run.targets, strict=False):

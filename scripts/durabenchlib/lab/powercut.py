@@ -286,7 +286,7 @@ def _guest(kernel: Kernel, cases: Sequence[Case], console: Console, stop: signal
         end = qemu.run(machine, qemu.Console(limit_s, hear), folder / "console.log", stop, lambda: None)
         if stop:
             raise stop.failure()
-        guest.unpack(disk, kept, folder / "out")
+        guest.unpack(disk, kept, folder / "out", {"guest", *map(str, range(len(cases)))})
         return [_outcome(kernel, case, folder / "out" / str(number), end) for number, case in enumerate(cases)]
 
 

@@ -33,7 +33,11 @@ BOOT_S = 180.0
 PROBE_S = 10.0
 # How long QEMU may take to end after the guest said its last.
 END_S = 20.0
+# What a guest may print: its kernel may be anything, and this host's disk is not its own.
+MOST_BYTES = 64 << 20
 
+# Of a line, what is looked at.
+_LINE_BYTES = 4096
 _PANIC = re.compile(r"Kernel panic - not syncing: (.*)")
 _OOM = re.compile(r"Out of memory: Killed process \d+ \(([^)]*)\)")
 _SAID = re.compile(r"durabench: (\w+) ?(.*)")
@@ -114,12 +118,14 @@ class End:
 
 
 class Console:
-    """Reads what a guest says, line by line. `limit_s` gives the seconds until the next thing it has to say, by what it said last."""
+    """Reads what a guest says, line by line. `limit_s` gives the seconds until the next thing it has to say, by what it said last;
+    either function raises ValueError or IndexError of what is no part of its plan, and the guest is ended."""
 
     def __init__(self, limit_s: Callable[[str, str], float], on_word: Callable[[str, str], None]) -> None:
         self._limit_s = limit_s
         self._on_word = on_word
         self._rest = b""
+        self._bytes = 0
         self.deadline = time.monotonic() + BOOT_S
         self.last = "it did not boot, or has no console on the serial port (CONFIG_SERIAL_8250_CONSOLE)"
         self.panic = self.error = self.killed = ""
@@ -128,8 +134,18 @@ class Console:
     def feed(self, data: bytes) -> None:
         """Take what came from the console."""
         *lines, self._rest = (self._rest + data).split(b"\n")
+        if len(self._rest) > _LINE_BYTES:
+            lines.append(self._rest)
+            self._rest = b""
         for line in lines:
-            self._line(line.decode("utf-8", "replace").strip())
+            self._line(line[:_LINE_BYTES].decode("utf-8", "replace").strip())
+        self._bytes += len(data)
+        if self._bytes > MOST_BYTES:
+            self._give_up(f"it printed more than {MOST_BYTES >> 20} MiB")
+
+    def _give_up(self, why: str) -> None:
+        self.error = self.error or why
+        self.deadline = time.monotonic()
 
     def _line(self, line: str) -> None:
         if match := _PANIC.search(line):
@@ -139,12 +155,15 @@ class Console:
         elif match := _SAID.search(line):
             word, rest = match.groups()
             self.last = f"the last it said was {word!r} {rest}".rstrip()
-            # A kernel without ACPI does not switch itself off.
-            self.deadline = time.monotonic() + (END_S if word in ("done", "error") else self._limit_s(word, rest))
+            try:
+                # A kernel without ACPI does not switch itself off.
+                self.deadline = time.monotonic() + (END_S if word in ("done", "error") else self._limit_s(word, rest))
+                self._on_word(word, rest)
+            except (ValueError, IndexError):
+                self._give_up(f"it said {word!r} {rest}, which is no part of its plan")
             if word == "error":
                 self.error = rest
             self.done = self.done or word == "done"
-            self._on_word(word, rest)
 
 
 def run(machine: Machine, console: Console, log: Path, stop: signals.Stop, tick: Callable[[], None]) -> End:

@@ -13,10 +13,12 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from .. import compare, formats, layout, measurement, report, results, signals, tables
 from ..errors import Exit, Failure
 from ..formats import Comparison, LabComparison, Measurement, MeasurementComparison
+from ..progress import say
 from ..results import Run
 from . import guest, kernels, plan
 from .kernels import Kernel
@@ -64,9 +66,9 @@ def run(args: argparse.Namespace) -> int:
         report.write_html(output / "report.html", [each for each in runs.values() if isinstance(each, Run)], comparison)
         # Wide enough for the table, where no terminal limits it.
         _print(comparison, Console() if sys.stdout.isatty() else Console(width=120))
-        console.print(f"report: {output / 'report.html'}", markup=False, highlight=False, soft_wrap=True)
+        say(console, f"report: {output / 'report.html'}")
     for text in comparison.missing:
-        console.print(f"missing: {text}", markup=False, highlight=False, soft_wrap=True)
+        say(console, f"missing: {text}")
     for failure in (*gone.values(), *failures.values()):
         raise failure
     return Exit.OK
@@ -127,12 +129,12 @@ def _one(found: Measurement, comparison: LabComparison, runs: Runs) -> tuple[lis
 def _print(comparison: Comparison, console: Console) -> None:
     """The cells of all comparisons, beside those that were published."""
     for title, rows in _tables(comparison):
-        console.print(title, style="bold", soft_wrap=True, highlight=False)
+        console.print(Text(tables.printable(title), style="bold"), soft_wrap=True)
         table = Table(box=None, padding=(0, 1, 0, 0))
         for head in ("case", "metric", "before", "after", "ratio", "published", "", "ratio", "ours/theirs"):
             table.add_column(head, justify="left" if head in ("case", "metric") else "right", no_wrap=True)
         for row in rows:
-            table.add_row(*row)
+            table.add_row(*(Text(tables.printable(cell)) for cell in row))
         console.print(table)
         console.print()
 
