@@ -16,25 +16,45 @@
 #include "engine.h"
 #include "util/json.h"
 
+/*
+ * A name from a file may hold what a terminal obeys, or ends its line: control
+ * characters, those of UTF-8 too (U+0080 to U+009F), become question marks.
+ */
+static void make_printable(char *text)
+{
+	unsigned char *s = (unsigned char *)text;
+
+	for (; *s; s++) {
+		if (*s == 0xc2 && s[1] >= 0x80 && s[1] <= 0x9f)
+			s[0] = s[1] = '?';
+		else if (*s < 0x20 || *s == 0x7f)
+			*s = '?';
+	}
+}
+
 void engine_error(const struct engine_job *j, const struct thread_data *td,
 		  const char *fmt, ...)
 {
-	char msg[1024];
+	char msg[1024], name[256];
 	va_list ap;
 
 	va_start(ap, fmt);
 	vsnprintf(msg, sizeof(msg), fmt, ap);
 	va_end(ap);
+	make_printable(msg);
 
 	/*
 	 * Not log_err(): with --output it would land in front of the JSON. One
 	 * write, so that lines of concurrent jobs stay whole.
 	 */
-	if (td && td->o.name)
+	if (td && td->o.name) {
+		snprintf(name, sizeof(name), "%s", td->o.name);
+		make_printable(name);
 		dprintf(STDERR_FILENO, "fio-%s: job %s: %s\n", j->engine,
-			td->o.name, msg);
-	else
+			name, msg);
+	} else {
 		dprintf(STDERR_FILENO, "fio-%s: %s\n", j->engine, msg);
+	}
 }
 
 int engine_check_layout(const struct thread_data *td,

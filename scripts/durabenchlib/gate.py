@@ -220,8 +220,7 @@ def _row(*cells: str) -> str:
 
 def _inert(value: str) -> str:
     """Text as code, so that what a file or job is called makes no link, mention or markup; cut where it is too long to be read."""
-    shown = tables.printable(value if len(value) <= _LONGEST else value[:_LONGEST] + "...")
-    return "`" + shown.replace("`", "'").replace("|", "\\|") + "`"
+    return tables.markdown_code(value if len(value) <= _LONGEST else value[:_LONGEST] + "...")
 
 
 def _fit(lines: Sequence[str], end: Sequence[str]) -> str:

@@ -153,8 +153,13 @@ def _style(mark: Mark, width: float) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A string of gnuplot's, in which only the quote itself is special."""
-    return "'" + printable(text).replace("'", "''") + "'"
+    """A string of gnuplot's. What is special in one stands there by its number: within single quotes, gnuplot 5.4 ends a string at two
+    quotes where the text begins with one or has two in a row; and of ]]> it makes an SVG that is no XML."""
+    shown = printable(text).replace("]]>", "]] >")
+    return '"' + _SPECIAL.sub(lambda char: f"\\{ord(char[0]):03o}", shown) + '"'
+
+
+_SPECIAL = re.compile(r"[\"'`\\@$]")
 
 
 # The terminal

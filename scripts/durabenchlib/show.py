@@ -444,7 +444,7 @@ def comma_separated(show: Show) -> str:
         for row in shown.rows:
             texts = (shown.path, shown.fio, row.host, row.job, row.distribution)
             writer.writerow(
-                (*(text and tables.printable(text) for text in texts), row.ios, row.bytes, row.runtime_s, row.iops)
+                (*(text and tables.csv_text(text) for text in texts), row.ios, row.bytes, row.runtime_s, row.iops)
                 + (row.bw_bytes, row.samples, row.min_ns, row.mean_ns, row.stddev_ns)
                 + (*(row.percentiles_ns.get(percent) for percent in percents), row.max_ns)
             )
@@ -458,7 +458,7 @@ def _log_line(shown: Shown, log: ShownLog, series: LogSeries, percents: Sequence
     name = f"{series.direction}.{log.kind or 'log'}"
     latencies = log.unit == "ns"
     return (
-        *(tables.printable(shown.path), None, None, None, name, None, None, None),
+        *(tables.csv_text(shown.path), None, None, None, name, None, None, None),
         series.mean if log.unit == "IOPS" else None,
         series.mean * 1024 if log.unit == "KiB/s" and series.mean is not None else None,
         series.samples,

@@ -6,6 +6,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import re
 import textwrap
 import unicodedata
 from collections.abc import Iterator, Sequence
@@ -433,11 +434,29 @@ def markdown_row(cells: Sequence[str]) -> str:
 
 
 def markdown_cell(value: str) -> str:
-    """Text that Markdown shows as it is."""
+    """Text that Markdown shows as it is; as code where a forge would make a link, a mention or another character of it."""
     escaped = printable(value)
+    if _LINKED.search(escaped):
+        return markdown_code(escaped)
     for char in "\\`*_[]<>|~":
         escaped = escaped.replace(char, "\\" + char)
-    return escaped
+    # What makes a heading, a list or a rule of a line.
+    return _BLOCK.sub(r"\1\\\2", escaped)
+
+
+_LINKED = re.compile(r"@\w|#\d|\bGH-\d|://|\bwww\.|&#?\w+;", re.IGNORECASE)
+_BLOCK = re.compile(r"^(\s*\d*)([#+=.)-])(?=[\s#=-])")
+
+
+def markdown_code(value: str) -> str:
+    """Text as code, in which nothing is markup, a link or a mention."""
+    return "`" + printable(value).replace("`", "'").replace("|", "\\|") + "`"
+
+
+def csv_text(value: str) -> str:
+    """A text for a cell of CSV: what a spreadsheet would take for a formula has an apostrophe before it, as one has there for text."""
+    shown = printable(value)
+    return f"'{shown}" if shown.startswith(("=", "+", "-", "@")) else shown
 
 
 def comma_separated(comparison: Comparison) -> str:
@@ -448,7 +467,7 @@ def comma_separated(comparison: Comparison) -> str:
     writer.writeheader()
     for measurement in comparison.measurements:
         for case in measurement.cases:
-            common = dict(zip(head, map(printable, (measurement.name, case.name, case.variant, case.before, case.after)), strict=True))
+            common = dict(zip(head, map(csv_text, (measurement.name, case.name, case.variant, case.before, case.after)), strict=True))
             writer.writerows({**common, **_metric_cells(metric)} for metric in case.metrics)
             checks = {check.name: check for check in case.checks}
             for key in case.mechanism["before"]:
@@ -472,7 +491,7 @@ def _metric_cells(metric: MetricComparison) -> dict[str, Any]:
     cell = metric.published
     low, high = metric.interval or (None, None)
     return {
-        "metric": metric.name,
+        "metric": csv_text(metric.name),
         "unit": metric.unit,
         "better": metric.better,
         "before": metric.before,
