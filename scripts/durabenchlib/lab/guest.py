@@ -264,7 +264,7 @@ def _judge(guest: GuestPlan, repetition: Repetition, output: Path, end: qemu.End
 
 def unpack(disk: Path, size: int, output: Path, folders: Collection[str]) -> None:
     """Take the archives that follow each other in the first `size` bytes of the disk apart. What a guest wrote there may be anything:
-    only files in these folders of `output` are made, no links, and none larger than what there is of it."""
+    only files in these folders of `output` are made, no links, and none larger than what there is of it; all else is left out."""
     size = min(size, disk.stat().st_size)
     with open(disk, "rb") as archive:
         name = ""
@@ -285,10 +285,11 @@ def unpack(disk: Path, size: int, output: Path, folders: Collection[str]) -> Non
                 name = archive.read(min(member.size, TOLD_BYTES)).rstrip(b"\0").decode("utf-8", "surrogateescape")
             elif member.type in (tarfile.REGTYPE, tarfile.AREGTYPE):
                 path = _inside(output, name or member.name, folders)
-                path.parent.mkdir(parents=True, exist_ok=True)
-                with open(path, "xb") as file:
-                    for at in range(0, member.size, _COPY_BYTES):
-                        file.write(archive.read(min(_COPY_BYTES, member.size - at)))
+                if path:
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    with open(path, "xb") as file:
+                        for at in range(0, member.size, _COPY_BYTES):
+                            file.write(archive.read(min(_COPY_BYTES, member.size - at)))
             if member.type != tarfile.GNUTYPE_LONGNAME:
                 name = ""
             archive.seek(start + -(-member.size // BLOCK) * BLOCK)
@@ -297,10 +298,11 @@ def unpack(disk: Path, size: int, output: Path, folders: Collection[str]) -> Non
 _COPY_BYTES = 1 << 20
 
 
-def _inside(output: Path, name: str, folders: Collection[str]) -> Path:
+def _inside(output: Path, name: str, folders: Collection[str]) -> Path | None:
+    """The file in one of these folders that a name is of; None if it leads anywhere else."""
     parts = name.split("/")
     if len(parts) < 2 or parts[0] not in folders or any(part in ("", ".", "..") or "\0" in part for part in parts):
-        raise _damaged(output, f"{name!r} is none of its files")
+        return None
     return output.joinpath(*parts)
 
 
