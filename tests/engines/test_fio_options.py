@@ -154,3 +154,21 @@ def test_parse_only_does_nothing(run_fio, tmp_path, engine):
     assert result.stderr == ""
     assert result.counters == []
     assert all(not file.exists() or file.read_bytes() == bytes(SIZE) for file in files)
+
+
+VALUES = ["", "x" * 5000, "%s%n%5000d", "-1", "18446744073709551616", "nan", "\x1b[2J\xff"]
+OPTIONS = {
+    "fua-dsync": ["strategy", "counters"],
+    "dontcache-kick": ["strategy", "submit", "kick_backlog"],
+    "dm-linear-flush": ["strategy", "table", "coalesce"],
+}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_an_option_of_any_text_is_taken_or_refused(run_fio, tmp_path, engine):
+    for option in OPTIONS[engine]:
+        for value in VALUES:
+            given = {"rw": "write", "bs": BLOCK, "size": SIZE, "filename": tmp_path / "file", option: value}
+            result = run_fio(engine, args=["--parse-only"], **given)
+            assert result.exit_status in (0, 1), (option, value, result.stderr)
+            assert not [line for line in result.stderr.splitlines() if line.startswith("fio-") and not line.isprintable()]
