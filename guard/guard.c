@@ -51,6 +51,17 @@ struct claim {
 	unsigned int nr_fds;
 };
 
+/*
+ * A label or a path is anybody's, and must neither break a line nor act on a
+ * terminal.
+ */
+static void clean(char *s)
+{
+	for (; *s; s++)
+		if ((unsigned char)*s < ' ' || *s == '\x7f')
+			*s = '?';
+}
+
 static int __attribute__((format(printf, 3, 4)))
 fail(struct guard *g, int err, const char *fmt, ...)
 {
@@ -59,6 +70,7 @@ fail(struct guard *g, int err, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(g->error, sizeof(g->error), fmt, ap);
 	va_end(ap);
+	clean(g->error);
 	return -err;
 }
 
@@ -404,6 +416,7 @@ static int prepare(struct claim *c, int table, struct guard_device *info,
 		ret = device_contents(&c->device, c->fds[0], holds);
 	if (fclose(holds))
 		return out_of_memory(g);
+	clean(info->holds);
 	if (ret)
 		return fail(g, -ret,
 			    "%s can't be read, so what is on it can't be seen: %s",

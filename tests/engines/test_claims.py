@@ -79,6 +79,19 @@ def test_a_name_that_confirms_no_device_of_the_job(write: Write, disk: tuple[str
     refused(write(loop_device("16M"), destroy=backing), f"destroy={backing} is no name of ")
 
 
+def test_a_label_and_a_path_break_no_line(write: Write, loop_device: Callable[..., str], tmp_path: Path) -> None:
+    device = loop_device("16M")
+    subprocess.run(["mkfs.ext4", "-q", "-L", "a\nfio-b\033[2J", device], check=True)
+    refused(write(device), "holds ext4 'a?fio-b?[2J' on ")
+    point = tmp_path / "a b\n\\c"
+    point.mkdir()
+    subprocess.run(["mount", "-o", "ro", device, point], check=True)
+    try:
+        refused(write(device, allow_mounted_write=1), "is mounted on ", "/a b?\\c. Release it first")
+    finally:
+        subprocess.run(["umount", point], check=True)
+
+
 def test_reads_are_not_refused(write: Write, disk: tuple[str, Path]) -> None:
     assert write(disk[0], rw="read").exit_status == 0
 
