@@ -46,7 +46,7 @@ test: all ## run all tests, with the sanitized build too
 test-lab: NEEDS := build run lab test
 test-lab: all ## run every strategy on old and new kernels, in guests
 	@FIO=$(CURDIR)/build/bin/fio tests/run tests/lab/matrix.py \
-		tests/lab/passthrough.py -n "$$(nproc)" --dist loadgroup $(ARGS)
+		tests/lab/passthrough.py tests/lab/guard.py -n "$$(nproc)" --dist loadgroup $(ARGS)
 
 fuzz: NEEDS := build lab test
 fuzz: ## feed the C parsers with mutants of their inputs, for 10 minutes

@@ -1,0 +1,289 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Disks that must not be written, in a guest that has them: `make test-lab`. Each is tried by durabench-guard, by a job with an engine
+that is started by hand, and by one of fio's own, which tells what there is to protect from (docs/safety.md has the table).
+
+tests/engines/test_claims.py and tests/scripts/test_targets.py do as much with loop devices on this machine.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from conftest import BUILD
+from durabenchlib import layout, signals
+from durabenchlib.lab import initramfs, qemu
+from durabenchlib.lab.kernels import Kernel
+
+MODULES = ["virtio_pci", "virtio_blk", "nvme", "virtio_scsi", "sd_mod", "sg", "loop", "dm_mod", "md_mod", "raid1"]
+# Of each disk, in MiB.
+SIZE = 8
+
+# Names the disks by their serial numbers: $one, $two, $twin, $nvme, and as udev would. Then what the cases are written in.
+PRELUDE = """
+ln -sf /proc/mounts /etc/mtab
+mkdir -p /mnt /dev/disk/by-id
+tries=0
+until [ -b /dev/sdd ] && [ -b /dev/nvme0n1 ] || [ $tries = 600 ]; do
+	sleep 0.1
+	tries=$((tries + 1))
+done
+for block in /sys/block/sd*; do
+	serial=$(tail -c +5 $block/device/vpd_pg80)
+	ln -sf /dev/${block##*/} /dev/disk/by-id/scsi-${serial%% *}
+	eval ${serial%% *}=/dev/${block##*/}
+done
+nvme=/dev/nvme0n1
+watch=$one	# whose content is compared
+
+# wipe DISK: nothing is on it, no partitions either
+wipe() {
+	dd if=/dev/zero of=$1 bs=1M 2>/dev/null
+	blockdev --rereadpt $1 2>/dev/null
+	sync
+}
+
+# parts DISK: two partitions
+parts() {
+	printf 'o\\nn\\np\\n1\\n\\n+3M\\nn\\np\\n2\\n\\n\\nw\\n' | fdisk $1 >/dev/null 2>&1
+	blockdev --rereadpt $1 2>/dev/null
+	sleep 0.2
+	[ -b ${1}2 ] || echo "no partitions on $1" >&2
+}
+
+# dm NAME TABLE: sets $node
+dm() {
+	echo "$2" | dmsetup create --noudevsync $1 || return
+	node=/dev/dm-$(dmsetup info -c --noheadings -o minor $1)
+}
+
+# What is on the disk: a page cache may have what was there before a write to a partition, or to a device above.
+sums() {
+	sync
+	echo 3 >/proc/sys/vm/drop_caches
+	md5sum $watch
+}
+
+# try NAME FIO...: what becomes of a command, in files
+try() {
+	name=$1
+	shift
+	timeout 60 "$@" >$name.out 2>$name.txt
+	echo $? >$name.status
+}
+
+# check TARGET [NAME]: by the guard, the engine, the guard once more (which finds nothing held or left by either), and plain fio
+check() {
+	sums >before
+	try guard durabench-guard ${2:+--destroy=$2} $1
+	engine="--ioengine=external:/engines/fio-fua-dsync.so --strategy=${strategy:-dsync}"
+	try engine fio --output=engine.json --name=t $engine --filename=$1 --rw=write --bs=4k --size=1m \\
+		--allow_mounted_write=1 ${2:+--destroy=$2}
+	try again durabench-guard ${2:+--destroy=$2} $1
+	sums >after
+	try plain fio --output=plain.json --name=t ${plain:---ioengine=psync --direct=1} --filename=$1 --rw=write --bs=4k --size=1m
+	sums >changed
+}
+"""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A disk in a state. `says` is in the refusal, empty where it may be written; `plain` tells whether fio's own engine writes over
+    it."""
+
+    state: str
+    says: str
+    plain: bool
+
+
+MOUNTED = "mke2fs -F $one >/dev/null; mount -t ext4 -o ro $one /mnt; "
+UNMOUNT = "; umount /mnt"
+
+CASES = {
+    "empty": Case("check $one", "", True),
+    "confirmed": Case("mke2fs -F $one >/dev/null; check $one one", "", True),
+    "mounted": Case(MOUNTED + "check $one one" + UNMOUNT, "is mounted on /mnt", False),
+    "by-id-of-mounted": Case(MOUNTED + "check /dev/disk/by-id/scsi-one one" + UNMOUNT, "is mounted on /mnt", True),
+    "disk-of-mounted-partition": Case(
+        "parts $one; mke2fs -F ${one}1 >/dev/null; mount -t ext4 -o ro ${one}1 /mnt; check $one one" + UNMOUNT, "1 is mounted on /mnt", True
+    ),
+    "beside-a-mounted-partition": Case(
+        "parts $one; mke2fs -F ${one}1 >/dev/null; mount -t ext4 -o ro ${one}1 /mnt; check ${one}2" + UNMOUNT, "", True
+    ),
+    "partition-of-mounted-disk": Case(
+        "parts $one; dd if=$one of=/tmp/mbr bs=512 count=1 2>/dev/null; "
+        "mke2fs -F $one >/dev/null; dd if=/tmp/mbr of=$one conv=notrunc 2>/dev/null; blockdev --rereadpt $one; sleep 0.2; "
+        "mount -t ext4 -o ro $one /mnt; check ${one}2" + UNMOUNT,
+        "is mounted on /mnt",
+        True,
+    ),
+    "other-mount-namespace": Case(
+        "mke2fs -F $one >/dev/null; unshare -m sh -c \"mount -t ext4 -o ro $one /mnt; touch /tmp/ready; exec sleep 100\" & pid=$!; "
+        "until [ -e /tmp/ready ]; do sleep 0.1; done; check $one one; kill $pid; wait; rm /tmp/ready",
+        "is in use: the kernel holds it",
+        True,
+    ),
+    "swap": Case("mkswap $one >/dev/null; swapon $one; check $one one; swapoff $one", "is swap", False),
+    "swap-signature": Case("mkswap $one >/dev/null; check $one", "holds swap on ", True),
+    "file-system": Case("mke2fs -F -L precious $one >/dev/null; check $one", "holds ext2 'precious' on ", True),
+    "partition-table": Case("parts $one; check $one", "holds a dos partition table on ", True),
+    "partition-with-a-file-system": Case(
+        "parts $one; mke2fs -F ${one}2 >/dev/null; mkdir -p /dev/disk/by-partuuid; ln -sf ${one}2 /dev/disk/by-partuuid/x-02; "
+        "check /dev/disk/by-partuuid/x-02",
+        "holds ext2 on ",
+        True,
+    ),
+    "luks-signature": Case(r"printf 'LUKS\272\276\000\001' | dd of=$one conv=notrunc 2>/dev/null; check $one", "holds crypto_LUKS on ", True),
+    "lvm-signature": Case(
+        r"printf 'LABELONE\001\0\0\0\0\0\0\0\0\0\0\0\040\0\0\0LVM2 001' | dd of=$one bs=512 seek=1 conv=notrunc 2>/dev/null; check $one",
+        "holds LVM2_member on ",
+        True,
+    ),
+    "lvm-active": Case('dm vg-root "0 8192 linear $one 2048"; check $one one; dmsetup remove --noudevsync vg-root', "is part of dm-0", True),
+    "nested-dm": Case(
+        'dm lower "0 8192 linear $one 2048"; below=$node; dm upper "0 4096 linear $below 0"; mke2fs -F $node >/dev/null; '
+        "mount -t ext4 -o ro $node /mnt; check $one one; umount /mnt; dmsetup remove --noudevsync upper; dmsetup remove --noudevsync lower",
+        "is mounted on /mnt",
+        True,
+    ),
+    "dm-below-dm": Case(
+        'dm lower "0 8192 linear $one 2048"; below=$node; dm upper "0 4096 linear $below 0"; check $below lower; '
+        "dmsetup remove --noudevsync upper; dmsetup remove --noudevsync lower",
+        "is part of dm-1",
+        True,
+    ),
+    "dm-with-a-file-system": Case(
+        'dm data "0 8192 linear $one 2048"; mke2fs -F $node >/dev/null; check $node; dmsetup remove --noudevsync data', "holds ext2 on dm-0", True
+    ),
+    "dm-over-loop-over-mounted": Case(
+        MOUNTED + 'loop=$(losetup -f); losetup $loop $one; dm data "0 4096 linear $loop 8192"; check $node data; '
+        "dmsetup remove --noudevsync data; losetup -d $loop" + UNMOUNT,
+        "is mounted on /mnt",
+        True,
+    ),
+    "md-active": Case(
+        "echo md_x >/sys/module/md_mod/parameters/new_array; md=/sys/block/md_x/md; echo none >$md/metadata_version; echo raid1 >$md/level; "
+        "echo 2 >$md/raid_disks; cat /sys/block/${one#/dev/}/dev >$md/new_dev; echo 4096 >$md/dev-${one#/dev/}/size; "
+        "echo 0 >$md/dev-${one#/dev/}/slot; echo active >$md/array_state; check $one one; echo clear >$md/array_state",
+        "is part of md_x",
+        True,
+    ),
+    "read-only": Case("blockdev --setro $one; check $one one; blockdev --setrw $one", "is read-only", False),
+    "file-behind-two-loops": Case(
+        "watch=/tmp/file; truncate -s 4M $watch; a=$(losetup -f); losetup $a $watch; b=$(losetup -f); losetup $b $watch; "
+        "check $a $watch; losetup -d $a; losetup -d $b; watch=$one",
+        "is behind loop1",
+        True,
+    ),
+    "loop-on-a-mounted-disk": Case(
+        MOUNTED + "loop=$(losetup -f); losetup $loop $one; check $loop one; losetup -d $loop" + UNMOUNT, "is mounted on /mnt", True
+    ),
+    "disk-below-a-mounted-loop": Case(
+        "mke2fs -F $one >/dev/null; loop=$(losetup -f); losetup $loop $one; mount -t ext4 -o ro $loop /mnt; check $one one; umount /mnt; losetup -d $loop",
+        "is behind loop0",
+        True,
+    ),
+    "held-by-a-program": Case(
+        "durabench-guard $one -- sleep 100 & pid=$!; sleep 1; check $one one; kill $pid; wait", "is in use: the kernel holds it", True
+    ),
+    "name-of-another-disk": Case("mke2fs -F $one >/dev/null; check $one two", "--destroy=two is no name of ", True),
+    "name-of-two-disks": Case("watch=$twin; mke2fs -F $twin >/dev/null; check $twin twin", "--destroy=twin is no name of ", True),
+    "sg-of-a-mounted-disk": Case(
+        MOUNTED + "strategy=scsi-fua plain=--ioengine=sg; check /dev/$(ls /sys/block/${one#/dev/}/device/scsi_generic) one; "
+        "strategy= plain=" + UNMOUNT,
+        "is mounted on /mnt",
+        True,
+    ),
+    "ng-of-a-mounted-disk": Case(
+        "watch=$nvme; mke2fs -F $nvme >/dev/null; mount -t ext4 -o ro $nvme /mnt; strategy=nvme-fua plain='--ioengine=io_uring_cmd --cmd_type=nvme'; "
+        "check /dev/ng0n1 nvme; strategy= plain=" + UNMOUNT,
+        "is mounted on /mnt",
+        True,
+    ),
+    "ng-with-a-file-system": Case(
+        "watch=$nvme; mke2fs -F $nvme >/dev/null; strategy=nvme-fua plain='--ioengine=io_uring_cmd --cmd_type=nvme'; check /dev/ng0n1; strategy= plain=",
+        "holds ext2 on nvme0n1",
+        True,
+    ),
+    "unreadable": Case('dm bad "0 8192 error"; check $node bad; dmsetup remove --noudevsync bad', "can't be read", False),
+}
+
+
+@dataclass(frozen=True)
+class Machine(qemu.Machine):
+    """A guest with further devices."""
+
+    devices: tuple[str, ...] = ()
+
+    def command(self, serial: str) -> list[str]:
+        return [*super().command(serial), *self.devices]
+
+
+def boot(kernel: Kernel, folder: Path) -> None:
+    """Carry the cases out in a guest. Their results are then in the folder."""
+    root = folder / "root"
+    for part in ("plan", "engines", "etc"):
+        (root / part).mkdir(parents=True)
+    programs = [initramfs.tool("busybox"), initramfs.tool("dmsetup"), BUILD / "guard/durabench-guard", layout.fio()]
+    initramfs.add_programs(root, [*programs, Path(shutil.which("timeout") or "")])
+    engine = layout.engines() / "fio-fua-dsync.so"
+    shutil.copy(engine, root / "engines")
+    initramfs.add_libraries(root, engine)
+    initramfs.add_modules(root, kernel, MODULES)
+    shutil.copy(layout.lab() / "init", root / "init")
+    (root / "plan/prelude").write_text(PRELUDE)
+    for name, case in CASES.items():
+        (root / "plan" / name).mkdir()
+        (root / "plan" / name / "command").write_text(f". /plan/prelude\n{case.state}\nwipe $watch\n")
+    (root / "plan/plan").write_text("".join(f"repeat {name}\n" for name in CASES))
+    initramfs.archive(root, folder / "initrd")
+
+    results = folder / "results.img"
+    devices = ["-device", "virtio-scsi-pci,id=hba"]
+    for number, serial in enumerate(("one", "two", "twin", "twin", "nvme")):
+        image, name = folder / f"{number}.img", f"d{number}"
+        subprocess.run(["truncate", "-s", f"{SIZE}M", image], check=True)
+        device = "nvme" if serial == "nvme" else "scsi-hd,bus=hba.0,dpofua=on"
+        devices += ["-drive", f"file={image},if=none,id={name},format=raw,cache=unsafe", "-device", f"{device},drive={name},serial={serial}"]
+    subprocess.run(["truncate", "-s", "64M", results], check=True)
+    accelerator = qemu.accelerator("host", kernel.image)
+    machine = Machine(kernel.image, folder / "initrd", [qemu.Disk(results)], accelerator, "1g", 2, tuple(devices))
+    console = qemu.Console(lambda word, rest: 300, lambda word, rest: None)
+    end = qemu.run(machine, console, folder / "console.log", signals.Stop(), lambda: None)
+    subprocess.run(["tar", "--ignore-zeros", "-xf", results, "-C", folder], check=True)
+    assert not end.error, (end.error, (folder / "console.log").read_text()[-3000:])
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory, newest: Callable[[str], Kernel]) -> Path:
+    """The folder with what was seen in the guest."""
+    folder = tmp_path_factory.mktemp("guard")
+    boot(newest("6.18"), folder)
+    return folder
+
+
+def text(path: Path) -> str:
+    return path.read_text().strip()
+
+
+@pytest.mark.xdist_group("guard")
+@pytest.mark.parametrize("name", CASES)
+def test_disk(seen: Path, name: str) -> None:
+    case, folder = CASES[name], seen / name
+    said = {who: text(folder / f"{who}.txt") for who in ("guard", "engine", "again", "plain")}
+    status = {who: int(text(folder / f"{who}.status")) for who in said}
+    same = text(folder / "before") == text(folder / "after")
+    if case.says:
+        assert (status["guard"], status["engine"], status["again"], same) == (2, 1, 2, True), (said, text(folder / "stderr.txt"))
+        assert case.says in said["guard"] and said["again"] == said["guard"]
+        engine = [line for line in said["engine"].splitlines() if line.startswith("fio-fua-dsync: ")]
+        assert len(engine) == 1 and case.says.replace("--destroy", "destroy") in engine[0], said["engine"]
+    else:
+        assert (status["guard"], status["engine"], same) == (0, 0, False), (said, text(folder / "stderr.txt"))
+    wrote = text(folder / "after") != text(folder / "changed")
+    assert wrote == case.plain, said["plain"]
