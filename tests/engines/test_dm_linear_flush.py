@@ -107,10 +107,9 @@ def flushes_of_a_sync(strategy: str, targets: int, devices: int) -> int:
 # ---- flushes -------------------------------------------------------------
 
 
-@pytest.mark.parametrize("strategy", BY_TABLE)
 @pytest.mark.parametrize("devices", [1, 2])
 @pytest.mark.parametrize("kind", ["file", "tmpfs", "block"])
-def test_the_published_table(run_fio, loop_device, mount, files, table, strategy, devices, kind):
+def test_the_published_table(run_fio, loop_device, mount, files, table, devices, kind):
     if kind == "block":
         targets = [loop_device("8200M") for _ in range(devices)]
     elif kind == "file":
@@ -120,21 +119,24 @@ def test_the_published_table(run_fio, loop_device, mount, files, table, strategy
     writes = 8
     result = run_fio(
         ENGINE,
-        strategy=strategy,
         table=table(published_table(targets)),
         fdatasync=1,
         end_fsync=1,
+        jobs=[{"name": strategy, "strategy": strategy} for strategy in BY_TABLE],
+        stonewall=True,
         **workload(size="2G", io_size=writes * 4096, invalidate=1),
     )
     assert result.exit_status == 0, result.stderr
     assert result.stderr == ""
-    # A sync comes before the next write, so end_fsync does the last.
-    assert result.job["sync"]["lat_ns"]["N"] == writes - 1
-    flushes = writes * flushes_of_a_sync(strategy, 1024, devices)
-    expected = {"writes": writes, "write_bytes": writes * 4096, "syncs": writes, "flush_calls": flushes, "error": 0}
-    assert {key: result.counter[key] for key in expected} == expected
-    assert result.counter["durable_writes"] == 0
-    assert result.counter["strategy"] == strategy
+    for strategy in BY_TABLE:
+        done = result.of(strategy)
+        # A sync comes before the next write, so end_fsync does the last.
+        assert done.job["sync"]["lat_ns"]["N"] == writes - 1
+        flushes = writes * flushes_of_a_sync(strategy, 1024, devices)
+        expected = {"writes": writes, "write_bytes": writes * 4096, "syncs": writes, "flush_calls": flushes, "error": 0}
+        assert {key: done.counter[key] for key in expected} == expected
+        assert done.counter["durable_writes"] == 0
+        assert done.counter["strategy"] == strategy
 
 
 @pytest.mark.parametrize("strategy", BY_TABLE)
@@ -265,13 +267,12 @@ def test_data_lands_where_the_table_says(run_fio, files, table, strategy, bs, di
     assert result.counter["writes"] == blocks
 
 
-@pytest.mark.parametrize("rw", ["write", "randwrite", "randrw"])
-@pytest.mark.parametrize("bs", ["4k", "16k"])
 @pytest.mark.parametrize("kind", ["file", "block"])
-def test_verify_round_trip(run_fio, files, loop_device, table, rw, bs, kind):
+def test_verify_round_trip(run_fio, files, loop_device, table, kind):
     devices = files(2, "4M") if kind == "file" else [loop_device("4M"), loop_device("4M")]
     # Without the zero target: what is written there does not come back.
     lines = [Line(line.start, line.length, line.device or devices[0], line.offset) for line in uneven_table(devices, 200, seed=1)]
+    jobs = [{"name": f"{rw}-{bs}", "rw": rw, "bs": bs} for rw in ("write", "randwrite", "randrw") for bs in ("4k", "16k")]
     result = run_fio(
         ENGINE,
         strategy="per-device",
@@ -280,12 +281,14 @@ def test_verify_round_trip(run_fio, files, loop_device, table, rw, bs, kind):
         verify="crc32c",
         verify_fatal=1,
         filename="mapped",
-        rw=rw,
-        bs=bs,
+        jobs=jobs,
+        stonewall=True,
     )
     assert result.exit_status == 0, result.stderr
-    assert result.job["error"] == 0
-    assert result.counter["reads"] >= result.counter["writes"] > 0
+    for job in jobs:
+        done = result.of(job["name"])
+        assert done.job["error"] == 0
+        assert done.counter["reads"] >= done.counter["writes"] > 0
 
 
 def test_verify_finds_what_changed_behind_the_table(run_fio, files, table):

@@ -158,14 +158,15 @@ def test_random_writes_at_depth(run_fio, disk, strategy):
         assert settled(disk / "f", 64 << 10) <= 64 << 10
 
 
-@pytest.mark.parametrize("submit", SUBMITS)
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_every_strategy_on_a_block_device(run_fio, loop_device, strategy, submit):
+def test_every_strategy_on_a_block_device(run_fio, loop_device, strategy):
     device = loop_device()
     need_strategy(strategy, device)
-    result = run_fio(ENGINE, strategy=strategy, submit=submit, filename=device, **workload())
+    jobs = [{"name": submit, "submit": submit} for submit in SUBMITS]
+    result = run_fio(ENGINE, strategy=strategy, filename=device, jobs=jobs, stonewall=True, **workload())
     check(result)
-    assert_counters(result.counter, strategy)
+    for submit in SUBMITS:
+        assert_counters(result.of(submit).counter, strategy)
 
 
 @pytest.mark.parametrize("submit", SUBMITS)
@@ -194,26 +195,19 @@ def test_writes_that_are_no_pages(run_fio, disk, strategy, bs):
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("submit", SUBMITS)
-@pytest.mark.parametrize("rw", ["write", "randrw"])
-def test_verify_round_trip(run_fio, disk, strategy, submit, rw):
+def test_verify_round_trip(run_fio, disk, strategy):
     need_strategy(strategy, disk)
-    depth = 16 if submit == "io_uring" else 1
-    result = run_fio(
-        ENGINE,
-        strategy=strategy,
-        submit=submit,
-        iodepth=depth,
-        filename=disk / "f",
-        verify="crc32c",
-        verify_fatal=1,
-        rw=rw,
-        bs="4k",
-        size="4M",
-    )
+    jobs = [
+        {"name": f"{rw}-{submit}", "rw": rw, "submit": submit, "iodepth": 16 if submit == "io_uring" else 1, "filename": disk / f"{rw}-{submit}"}
+        for rw in ("write", "randrw")
+        for submit in SUBMITS
+    ]
+    result = run_fio(ENGINE, strategy=strategy, verify="crc32c", verify_fatal=1, bs="4k", size="4M", jobs=jobs, stonewall=True)
     check(result)
-    assert result.job["error"] == 0
-    assert result.counter["reads"] >= result.counter["writes"] > 0
+    for job in jobs:
+        done = result.of(job["name"])
+        assert done.job["error"] == 0
+        assert done.counter["reads"] >= done.counter["writes"] > 0
 
 
 @pytest.mark.parametrize("strategy", ["inline", "kick"])
@@ -239,17 +233,18 @@ def test_overwrites_reach_the_file(run_fio, disk, strategy):
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("thread", [0, 1])
-def test_jobs_by_fork_and_by_thread(run_fio, disk, strategy, thread):
+def test_jobs_by_fork_and_by_thread(run_fio, disk, strategy):
     need_strategy(strategy, disk)
-    result = run_fio(
-        ENGINE, strategy=strategy, directory=disk, numjobs=4, thread=thread, group_reporting=1, **workload()
-    )
+    ways = {"processes": 0, "threads": 1}
+    jobs = [{"name": name, "thread": thread} for name, thread in ways.items()]
+    result = run_fio(ENGINE, strategy=strategy, directory=disk, numjobs=4, jobs=jobs, stonewall=True, group_reporting=1, **workload())
     check(result)
-    assert result.job["write"]["total_ios"] == 4 * WRITES
-    assert sorted(line["subjob"] for line in result.counters) == [0, 1, 2, 3]
-    for line in result.counters:
-        assert_counters(line, strategy)
+    for name in ways:
+        done = result.of(name)
+        assert done.job["write"]["total_ios"] == 4 * WRITES
+        assert sorted(line["subjob"] for line in done.counters) == [0, 1, 2, 3]
+        for line in done.counters:
+            assert_counters(line, strategy)
 
 
 def test_strategies_side_by_side_in_one_process(run_fio, disk):

@@ -40,26 +40,32 @@ def expected_counters(strategy: str, writes: int = WRITES) -> dict[str, int]:
     }
 
 
+def one_by_one(strategies: list[str]) -> list[dict[str, object]]:
+    """A job of each, which has its name."""
+    return [{"name": strategy, "strategy": strategy} for strategy in strategies]
+
+
 def assert_counters(result, expected: dict[str, int]) -> None:
     assert {key: result.counter[key] for key in expected} == expected
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("kind", ["file", "tmpfs", "xfs", "block"])
-def test_every_strategy_on_every_target(run_fio, loop_device, mount, tmp_path, strategy, kind):
+def test_every_strategy_on_every_target(run_fio, loop_device, mount, tmp_path, kind):
     if kind == "block":
         target = loop_device()
     elif kind == "file":
         target = tmp_path / "file"
     else:
         target = mount(kind, "512M") / "file"
-    result = run_fio("fua-dsync", strategy=strategy, filename=target, **workload())
+    result = run_fio("fua-dsync", filename=target, jobs=one_by_one(STRATEGIES), stonewall=True, **workload())
     assert result.exit_status == 0, result.stderr
-    assert result.job["write"]["total_ios"] == WRITES
-    assert result.job["write"]["short_ios"] == 0
-    assert_counters(result, expected_counters(strategy))
-    assert result.counter["strategy"] == strategy
     assert result.stderr == ""
+    for strategy in STRATEGIES:
+        done = result.of(strategy)
+        assert done.job["write"]["total_ios"] == WRITES
+        assert done.job["write"]["short_ios"] == 0
+        assert_counters(done, expected_counters(strategy))
+        assert done.counter["strategy"] == strategy
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -91,16 +97,18 @@ def test_dsync_costs_what_fio_s_own_engine_costs(run_fio, loop_device, executed)
     assert ours == fios
 
 
-@pytest.mark.parametrize("strategy", ASYNCHRONOUS)
 @pytest.mark.parametrize("depth", [1, 2, 7, 32, 256])
-def test_depth(run_fio, loop_device, strategy, depth):
+def test_depth(run_fio, loop_device, depth):
     result = run_fio(
-        "fua-dsync", strategy=strategy, filename=loop_device(), iodepth=depth, **workload(rw="randwrite", io_size="2M")
-    )
+        "fua-dsync", filename=loop_device(), iodepth=depth, jobs=one_by_one(ASYNCHRONOUS), stonewall=True,
+        **workload(rw="randwrite", io_size="2M"),
+    )  # fmt: skip
     assert result.exit_status == 0, result.stderr
-    assert result.job["write"]["total_ios"] == 512
-    assert result.job["write"]["clat_ns"]["N"] == 512
-    assert_counters(result, expected_counters(strategy, 512))
+    for strategy in ASYNCHRONOUS:
+        done = result.of(strategy)
+        assert done.job["write"]["total_ios"] == 512
+        assert done.job["write"]["clat_ns"]["N"] == 512
+        assert_counters(done, expected_counters(strategy, 512))
 
 
 @pytest.mark.parametrize("batch", [{"iodepth_batch": 4}, {"iodepth_batch_complete_min": 1, "iodepth_batch_complete_max": 8}])
@@ -173,35 +181,35 @@ def test_a_kernel_that_takes_nothing(run_fio, shim, tmp_path, error):
     assert result.counter["writes"] == 0
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("rw", ["write", "randwrite", "randrw"])
-def test_verify_round_trip(run_fio, tmp_path, strategy, rw):
-    result = run_fio(
-        "fua-dsync", strategy=strategy, filename=tmp_path / "f", verify="crc32c", verify_fatal=1, **workload(rw=rw, size="1M")
-    )
+def test_verify_round_trip(run_fio, tmp_path, rw):
+    jobs = [{**job, "filename": tmp_path / job["name"]} for job in one_by_one(STRATEGIES)]
+    result = run_fio("fua-dsync", verify="crc32c", verify_fatal=1, jobs=jobs, stonewall=True, **workload(rw=rw, size="1M"))
     assert result.exit_status == 0, result.stderr
-    assert result.job["error"] == 0
-    assert result.counter["reads"] >= result.counter["writes"] > 0
+    for strategy in STRATEGIES:
+        done = result.of(strategy)
+        assert done.job["error"] == 0
+        assert done.counter["reads"] >= done.counter["writes"] > 0
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_written_data_is_where_it_belongs(run_fio, tmp_path, strategy):
-    target = tmp_path / "f"
-    run_fio("fua-dsync", strategy=strategy, filename=target, buffer_pattern="0xa5", offset="8k", **workload())
-    data = target.read_bytes()
-    assert data == bytes(8192) + b"\xa5" * (WRITES * 4096)
+def test_written_data_is_where_it_belongs(run_fio, tmp_path):
+    jobs = [{**job, "filename": tmp_path / job["name"]} for job in one_by_one(STRATEGIES)]
+    run_fio("fua-dsync", buffer_pattern="0xa5", offset="8k", jobs=jobs, stonewall=True, **workload())
+    for strategy in STRATEGIES:
+        assert (tmp_path / strategy).read_bytes() == bytes(8192) + b"\xa5" * (WRITES * 4096)
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("thread", [0, 1])
-def test_jobs_by_fork_and_by_thread(run_fio, tmp_path, strategy, thread):
+def test_jobs_by_fork_and_by_thread(run_fio, tmp_path, thread):
     result = run_fio(
-        "fua-dsync", strategy=strategy, directory=tmp_path, numjobs=4, thread=thread, group_reporting=1, **workload()
+        "fua-dsync", directory=tmp_path, numjobs=4, thread=thread, jobs=one_by_one(STRATEGIES), stonewall=True, group_reporting=1, **workload()
     )
     assert result.exit_status == 0, result.stderr
-    assert result.job["write"]["total_ios"] == 4 * WRITES
-    assert [line["subjob"] for line in sorted(result.counters, key=lambda line: line["subjob"])] == [0, 1, 2, 3]
-    assert {line["writes"] for line in result.counters} == {WRITES}
+    for strategy in STRATEGIES:
+        done = result.of(strategy)
+        assert done.job["write"]["total_ios"] == 4 * WRITES
+        assert sorted(line["subjob"] for line in done.counters) == [0, 1, 2, 3]
+        assert {line["writes"] for line in done.counters} == {WRITES}
 
 
 def test_strategies_side_by_side_in_one_process(run_fio, tmp_path):

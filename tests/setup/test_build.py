@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import FIO, ROOT, cached, fio_source_dir
+from conftest import FIO, ROOT, cached, configured, fio_source_dir
 
 LIBDIR = "lib/some-multiarch"
 
@@ -27,6 +27,11 @@ def build(compiler: str, folder: Path) -> subprocess.CompletedProcess[str]:
         pytest.skip(f"{compiler} is not installed")
     configure = ["cmake", "-S", ROOT, "-B", folder, f"-DCMAKE_C_COMPILER={compiler}", "-DDURABENCH_WERROR=ON"]
     configure += [f"-DFIO_SOURCE_DIR={fio_source_dir()}", "-DCMAKE_INSTALL_PREFIX=/usr", f"-DCMAKE_INSTALL_LIBDIR={LIBDIR}"]
+    if not folder.exists():
+        configure.append(configured(folder, fio_source_dir()))
+    # What clang warns of does not depend on how much it optimizes.
+    if compiler == "clang":
+        configure.append("-DCMAKE_BUILD_TYPE=Debug")
     subprocess.run(configure, check=True, capture_output=True, text=True)
     return subprocess.run(["cmake", "--build", folder, "--parallel", "2"], capture_output=True, text=True)
 
