@@ -24,7 +24,7 @@ all: ## build the engines and the observer
 	@setup/deps $(NEEDS)
 	@FIO='$(FIO)' FIO_SOURCE_DIR='$(FIO_SOURCE_DIR)' setup/fio-source
 	@cmake -S . -B build >/dev/null
-	@$(BUILD) build
+	@$(BUILD) build --target product
 
 demo: NEEDS := build run
 demo: all ## measure and compare everything, shortened, in 4 minutes
@@ -37,6 +37,7 @@ reproduce: all ## reproduce the published measurements with stock kernels, in gu
 test: NEEDS := build run lab test
 test: all ## run all tests, with the sanitized build too
 	@setup/fio-source another
+	@$(BUILD) build
 	@cmake -S . -B build/asan -DDURABENCH_SANITIZE=ON \
 		-DFIO_SOURCE_DIR="$$(readlink build/fio/source)" >/dev/null
 	@$(BUILD) build/asan
@@ -47,6 +48,10 @@ test-lab: NEEDS := build run lab test
 test-lab: all ## run every strategy on old and new kernels, in guests
 	@FIO=$(CURDIR)/build/bin/fio tests/run tests/lab/matrix.py \
 		tests/lab/passthrough.py tests/lab/guard.py -n "$$(nproc)" --dist loadgroup $(ARGS)
+
+soak: NEEDS := build run test
+soak: all ## have 256 jobs write, sync and verify in all ways, for 20 minutes
+	@FIO=$(CURDIR)/build/bin/fio tests/run tests/load/soak.py -s $(ARGS)
 
 fuzz: NEEDS := build lab test
 fuzz: ## feed the C parsers with mutants of their inputs, for 10 minutes
@@ -62,6 +67,7 @@ matrix: all ## build for several releases of fio, load each into each
 
 bench: NEEDS := build run bench
 bench: all ## compare the engines' overhead with fio's own engines
+	@$(BUILD) build --target bench_linear_table
 	@FIO=$(CURDIR)/build/bin/fio tests/bench/run $(ARGS)
 
 # What was built is installed, so that `sudo make install` builds for no
@@ -72,7 +78,7 @@ build/fio/record:
 install: build/fio/record ## install to PREFIX
 	@cmake -S . -B build -DCMAKE_INSTALL_PREFIX='$(PREFIX)' \
 		-DCMAKE_INSTALL_LIBDIR='$(LIBDIR)' >/dev/null
-	@$(BUILD) build
+	@$(BUILD) build --target product
 	@DESTDIR='$(DESTDIR)' cmake --install build
 	@awk -F= '{ is[$$1] = $$2 } END { if (is["fio"] != is["asked"]) \
 		print "Run with FIO=" is["fio"] ": they are not for " \
@@ -87,4 +93,4 @@ clean: ## remove build/
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p; s/^#   /  /p' $(MAKEFILE_LIST)
 
-.PHONY: all demo reproduce test test-lab fuzz matrix bench install deps clean help
+.PHONY: all demo reproduce test test-lab soak fuzz matrix bench install deps clean help
