@@ -41,16 +41,17 @@ def start(*arguments: str | Path, **own: str | Path) -> subprocess.Popen[str]:
     )
 
 
-def processes(text: str | Path) -> list[str]:
-    """Command lines of the processes, other than this one, that have a text in theirs."""
-    found = []
+def processes(text: str | Path) -> dict[int, str]:
+    """Command lines by pid of the processes, other than this one, that have a text in theirs."""
+    found = {}
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             line = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
         except OSError:
             continue
-        if str(text) in line and path.parent.name != str(os.getpid()):
-            found.append(line)
+        pid = int(path.parent.name)
+        if str(text) in line and pid != os.getpid():
+            found[pid] = line
     return found
 
 

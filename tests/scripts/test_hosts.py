@@ -111,8 +111,8 @@ def serve() -> Iterator[Servers]:
     servers.end()
 
 
-def serving(address: str) -> list[str]:
-    """Command lines of the processes of a server, those of its jobs among them."""
+def serving(address: str) -> dict[int, str]:
+    """The processes of a server, those of its jobs among them."""
     return processes(f"--server=ip:{address.replace(':', ',')}")
 
 
