@@ -660,7 +660,7 @@ static enum fio_q_status dm_queue(struct thread_data *td, struct io_u *io_u)
 	} else {
 		io_u->error = sync_by_table(dj, io_u);
 	}
-	return FIO_Q_COMPLETED;
+	return engine_completed(&dj->job, td, io_u);
 }
 
 static struct ioengine_ops dm_linear_flush = {

@@ -514,7 +514,7 @@ static enum fio_q_status dontcache_queue(struct thread_data *td,
 		io_u_mark_submit(td, 1);
 		io_u_mark_complete(td, 1);
 	}
-	return FIO_Q_COMPLETED;
+	return engine_completed(&dj->job, td, io_u);
 }
 
 static int dontcache_commit(struct thread_data *td)

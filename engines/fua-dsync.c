@@ -260,7 +260,7 @@ sync_async(struct thread_data *td, struct io_u *io_u, struct fua_job *fj)
 	uring_commit(&fj->uring, &fj->job, td);
 	fio_gettime(&io_u->issue_time, NULL);
 	io_u->error = engine_sync(&fj->job, io_u);
-	return FIO_Q_COMPLETED;
+	return engine_completed(&fj->job, td, io_u);
 }
 
 /* Out of line, as what it keeps in registers is not for strategy=fua to pay. */
@@ -278,7 +278,7 @@ queue_sync(struct thread_data *td, struct io_u *io_u, struct fua_job *fj)
 	/* fio does so itself for an engine without ->commit(). */
 	io_u_mark_submit(td, 1);
 	io_u_mark_complete(td, 1);
-	return FIO_Q_COMPLETED;
+	return engine_completed(&fj->job, td, io_u);
 }
 
 static enum fio_q_status fua_queue(struct thread_data *td, struct io_u *io_u)

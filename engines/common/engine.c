@@ -250,9 +250,11 @@ int engine_close_file(struct thread_data *td, struct fio_file *f)
 	int ret = close(f->fd) < 0 ? errno : 0;
 
 	f->fd = -1;
-	/* fio does not look at what this hook returns. */
-	if (ret)
+	/* fio does not look at what this hook returns, and tells of none. */
+	if (ret) {
+		log_err("fio: close(%s): %s\n", f->file_name, strerror(ret));
 		td_verror(td, ret, "close");
+	}
 	return ret;
 }
 
@@ -304,14 +306,25 @@ int engine_sync(struct engine_job *j, struct io_u *io_u)
 }
 
 /*
- * Say what EINVAL from an O_DIRECT transfer means nearly always. fio's own
- * hint is given for the first I/O of direct=1 jobs only.
+ * Say what EINVAL from an O_DIRECT transfer means nearly always (fio's own
+ * hint is given for the first I/O of direct=1 jobs only), and ENOSPC from a
+ * device that is no longer there.
  */
 static void explain(struct engine_job *j, struct io_u *io_u, int err)
 {
+	uint64_t size = 0;
 	int lbs = 0;
 
-	if (j->told || err != EINVAL)
+	if (j->told)
+		return;
+	if (err == ENOSPC && io_u->file->filetype == FIO_TYPE_BLOCK &&
+	    !ioctl(io_u->file->fd, BLKGETSIZE64, &size) && !size) {
+		j->told = true;
+		engine_error(j, NULL, "%s: the device has disappeared",
+			     io_u->file->file_name);
+		return;
+	}
+	if (err != EINVAL)
 		return;
 	j->told = true;
 
@@ -344,6 +357,25 @@ void engine_failed(struct engine_job *j, struct io_u *io_u, int err)
 	if (!j->error)
 		j->error = err;
 	explain(j, io_u, err);
+}
+
+void engine_tell(struct engine_job *j, const struct thread_data *td,
+		 const struct io_u *io_u)
+{
+	/* Once, and not where the engine knows more. */
+	if (j->told)
+		return;
+	j->told = true;
+	if (ddir_rw(io_u->ddir))
+		engine_error(j, td, "%s: strategy=%s: %s at %llu: %s",
+			     io_u->file->file_name, j->strategy,
+			     io_ddir_name(io_u->ddir), io_u->offset,
+			     strerror(io_u->error));
+	else
+		engine_error(j, td, "%s: strategy=%s: %s: %s",
+			     engine_sync_target(j, io_u)->file_name,
+			     j->strategy, io_ddir_name(io_u->ddir),
+			     strerror(io_u->error));
 }
 
 void engine_write_failed(struct engine_job *j, struct io_u *io_u, int err)

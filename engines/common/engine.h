@@ -230,6 +230,23 @@ static inline void engine_complete(struct engine_job *j, struct io_u *io_u,
 	engine_complete_as(io_u->ddir, j, io_u, ret);
 }
 
+/* What engine_completed() does about an error. */
+void engine_tell(struct engine_job *j, const struct thread_data *td,
+		 const struct io_u *io_u) __attribute__((cold));
+
+/*
+ * @io_u has completed when it was queued, for the ->queue() hook. The first that
+ * failed is told: fio leaves this to the engine, but for what completes later.
+ */
+static inline enum fio_q_status engine_completed(struct engine_job *j,
+						 const struct thread_data *td,
+						 const struct io_u *io_u)
+{
+	if (fio_unlikely(io_u->error))
+		engine_tell(j, td, io_u);
+	return FIO_Q_COMPLETED;
+}
+
 /* One line on stderr: "fio-ENGINE: job NAME: ..."; td may be NULL. */
 void engine_error(const struct engine_job *j, const struct thread_data *td,
 		  const char *fmt, ...) __attribute__((format(printf, 3, 4)));
