@@ -4,6 +4,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -91,6 +92,32 @@ void command_signal(struct command *c, const struct signalfd_siginfo *si)
 	if (si->ssi_code == SI_KERNEL && getpgid(c->pid) == getpgrp())
 		return;
 	kill(c->pid, si->ssi_signo);
+}
+
+void command_adopt(void)
+{
+	prctl(PR_SET_CHILD_SUBREAPER, 1);
+}
+
+void command_end_rest(void)
+{
+	bool left = true;
+	FILE *children;
+	pid_t pid;
+
+	while (left) {
+		left = false;
+		children = fopen("/proc/thread-self/children", "re");
+		if (!children)
+			return;
+		while (fscanf(children, "%d", &pid) == 1) {
+			kill(pid, SIGKILL);
+			left = true;
+		}
+		fclose(children);
+		while (waitpid(-1, NULL, 0) > 0)
+			;
+	}
 }
 
 void command_exit_alike(const struct command *c)

@@ -37,6 +37,15 @@ int command_start(struct command *c, char **argv);
 /* Act on a signal: notice the command's end, or pass the signal on. */
 void command_signal(struct command *c, const struct signalfd_siginfo *si);
 
+/*
+ * Be the parent of all that the command leaves behind: what is in a session of
+ * its own, as a job of fio's, no signal to the command reaches.
+ */
+void command_adopt(void);
+
+/* Kill what was adopted, until there is nothing. */
+void command_end_rest(void);
+
 /* Exit with the command's status, or die of the signal it died of. */
 void command_exit_alike(const struct command *c) __attribute__((noreturn));
 

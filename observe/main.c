@@ -348,8 +348,10 @@ int main(int argc, char **argv)
 	int procfd, signals, timer, ret, failed;
 
 	parse_options(&o, argc, argv);
-	if (o.die_with_parent)
+	if (o.die_with_parent) {
 		prctl(PR_SET_PDEATHSIG, SIGTERM);
+		command_adopt();
+	}
 
 	find_devices(&devs, &o);
 	procfd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -390,6 +392,8 @@ int main(int argc, char **argv)
 	}
 
 	observe(&sampler, &command, samples.out, &start, signals, timer);
+	if (o.die_with_parent)
+		command_end_rest();
 
 	getrusage(RUSAGE_SELF, &usage);
 	run.status = command.status;
