@@ -166,7 +166,7 @@ def add_parser(subparsers: Any) -> None:
         help=f"slowdown to be found, as 0.03 for 3%% (default: {', '.join(f'{effect:g}' for effect in _EFFECTS)})",
     )
     parser.add_argument("--output", metavar="FILE", type=Path, help="write the noise for durabench gate --noise")
-    parser.set_defaults(func=run)
+    parser.set_defaults(func=run, places=lambda args: [args.output.resolve().parent] if args.output else [])
 
 
 def run(args: argparse.Namespace) -> int:

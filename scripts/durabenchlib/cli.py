@@ -4,13 +4,15 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import errno
 import importlib
 import os
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn, TextIO
 
-from . import __version__, tables
+from . import __version__, leftovers, signals, tables
 from .errors import Exit, Failure, os_message
 
 # Modules, of which only that of the given command is loaded: with all of them a start takes half a second.
@@ -28,20 +30,47 @@ class _Parser(argparse.ArgumentParser):
         self.exit(Exit.USAGE, f"{self.prog}: {tables.printable(message)}\n")
 
 
+class _Said:
+    """Standard error, the end of which ends no measurement: a terminal that was closed, a pipe that nobody reads."""
+
+    def __init__(self, to: TextIO) -> None:
+        self._to = to
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._to, name)
+
+    def write(self, text: str) -> int:
+        with contextlib.suppress(OSError):
+            self._to.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError):
+            self._to.flush()
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; its exit status."""
+    with contextlib.redirect_stderr(_Said(sys.stderr)):
+        return _main(arguments)
+
+
+def _main(arguments: Sequence[str] | None) -> int:
     try:
-        try:
-            words = sys.argv[1:] if arguments is None else arguments
-            given = _parser(words[0] if words else None).parse_args(words)
-            return int(given.func(given) or Exit.OK)
-        finally:
-            _flush()
+        with signals.raised():
+            try:
+                words = sys.argv[1:] if arguments is None else arguments
+                given = _parser(words[0] if words else None).parse_args(words)
+                _clear(given)
+                return int(given.func(given) or Exit.OK)
+            finally:
+                _flush()
     except Failure as failure:
         print(tables.complaint(str(failure)), file=sys.stderr)
         return failure.status
-    except KeyboardInterrupt:
-        return Exit.SIGINT
+    except signals.Stopped as stopped:
+        print(tables.complaint(str(stopped)), file=sys.stderr)
+        return stopped.status
     except BrokenPipeError:
         # Whoever read our output has seen enough.
         return Exit.OK
@@ -60,12 +89,22 @@ def _parser(command: str | None = None) -> argparse.ArgumentParser:
     return parser
 
 
+def _clear(given: argparse.Namespace) -> None:
+    """Remove what killed commands left where this one makes the like."""
+    gone = leftovers.clear(given.places(given)) if "places" in given else []
+    if gone:
+        text = f"removed what a killed durabench had left: {', '.join(map(str, gone))}"
+        print(f"durabench: {tables.printable(text)}", file=sys.stderr)
+
+
 def _flush() -> None:
-    """Write what was printed. If that fails, nothing may be left for when the interpreter flushes at exit."""
+    """Write what was printed. If that fails, nothing may be left for when the interpreter flushes at exit. That nobody reads it is no
+    failure."""
     if sys.stdout is None:
         return
     try:
         sys.stdout.flush()
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise OSError(error.errno, error.strerror, "standard output") from None
+        if error.errno != errno.EPIPE:
+            raise OSError(error.errno, error.strerror, "standard output") from None

@@ -191,7 +191,7 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument("--format", choices=FORMATS, default="text", help="default: text")
     parser.add_argument("--output", metavar="FILE", type=Path, help="write to FILE instead of standard output")
-    parser.set_defaults(func=run)
+    parser.set_defaults(func=run, places=lambda args: [args.output.resolve().parent] if args.output else [])
 
 
 def run(args: argparse.Namespace) -> int:

@@ -3,7 +3,7 @@
 
 As root the targets are loop devices over files in the output folder, one with XFS on it; else, or where loop devices can't be
 made, plain files and folders there, and the notes tell what those can't show. Whatever ends the demo, nothing stays behind but
-what it measured (scratch.py, targets.removed).
+what it measured (scratch.py, leftovers.py).
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import argparse
 import os
 import shutil
 import signal
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -21,10 +20,11 @@ from typing import Any
 
 from rich.console import Console
 
-from . import blockdev, compare, environment, formats, layout, measurement, report, results, runner, scratch, signals, targets
+from . import blockdev, compare, environment, formats, layout, leftovers, measurement, report, results, runner, scratch, signals, targets
 from .errors import Exit, Failure
 from .formats import Comparison
 from .progress import Shown, say
+from .run import count
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -55,9 +55,8 @@ class Place:
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         self.folder = folder
         self.obstacle: str | None = None
-        self._point = Path(tempfile.mkdtemp(prefix="xfs-", dir=folder))
         # Before the mount namespace is left behind: in there, the folder is never in use.
-        stack.enter_context(targets.removed(str(self._point)))
+        self._point = stack.enter_context(leftovers.folder(folder, "xfs"))
         try:
             scratch.private_mounts()
             with scratch.loop_device(folder, MIB):
@@ -100,9 +99,9 @@ def add_parser(subparsers: Any) -> None:
         "two minutes. Writes report.html and comparison.json.",
     )
     parser.add_argument("measurement", metavar="MEASUREMENT", nargs="*", help=f"default: {', '.join(STAGES)}")
-    parser.add_argument("--seconds", metavar="N", type=int, help="run time of a repetition (default: the measurement's)")
+    parser.add_argument("--seconds", metavar="N", type=count, help="run time of a repetition (default: the measurement's)")
     parser.add_argument("--output", metavar="DIR", type=Path, help="a new or empty folder (default: build/demo, replaced)")
-    parser.set_defaults(func=run)
+    parser.set_defaults(func=run, places=lambda args: [args.output] if args.output else [])
 
 
 def run(args: argparse.Namespace) -> int:
@@ -114,8 +113,8 @@ def run(args: argparse.Namespace) -> int:
     settings = {"RUNTIME": str(args.seconds)} if args.seconds else {}
     # Who started the demo may be killed (make); it then has nobody to end it.
     signals.die_with_parent(signal.SIGTERM)
-    with signals.caught() as stop:
-        output = _prepare(args.output)
+    with ExitStack() as kept, signals.caught() as stop:
+        output = _prepare(args.output, kept)
         with ExitStack() as stack:
             place = Place(output, stack)
             done = list(_measure(args.measurement or list(STAGES), settings, place, console, stop))
@@ -128,9 +127,9 @@ def run(args: argparse.Namespace) -> int:
     return Exit.OK
 
 
-def _prepare(folder: Path | None) -> Path:
-    """The output folder, empty."""
-    output = layout.output(folder, "demo")
+def _prepare(folder: Path | None, stack: ExitStack) -> Path:
+    """The output folder, empty, and kept for this process."""
+    output = stack.enter_context(layout.output(folder, "demo"))
     free = shutil.disk_usage(output).free
     if free < NEEDED_BYTES:
         raise Failure(

@@ -17,6 +17,7 @@ class Exit(enum.IntEnum):
     MISSING = 69
     SIGHUP = 129
     SIGINT = 130
+    SIGQUIT = 131
     SIGTERM = 143
 
 

@@ -7,6 +7,7 @@ the file and the key of whatever else is wrong. A writer writes beside the file 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import math
@@ -20,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from . import leftovers
 from .errors import Exit, Failure
 
 RUN = "durabench-run/1"
@@ -622,21 +624,31 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file beside the one that `path` leads to and rename. What is there and no regular file (a device, a FIFO) is
-    written into, not replaced. An OSError names `path`."""
+    """Write a file beside the one that `path` leads to and rename, so that also after a power cut there is the whole of one of
+    them. What is there and no regular file (a device, a FIFO) is written into, not replaced. An OSError names `path`."""
     try:
         if is_special(path):
             path.write_bytes(content)
             return
         target = Path(os.path.realpath(path))
-        beside = target.with_name(f".{target.name}.{os.getpid()}")
-        try:
-            beside.write_bytes(content)
-            os.replace(beside, target)
-        finally:
-            beside.unlink(missing_ok=True)
+        with leftovers.file(target.parent) as beside:
+            beside.write(content)
+            beside.flush()
+            os.fsync(beside.fileno())
+            os.replace(beside.name, target)
+        with contextlib.suppress(PermissionError):  # a folder may be written in and not read
+            sync(target.parent)
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from None
+
+
+def sync(path: Path) -> None:
+    """Make a file, or the names in a folder, durable."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def is_special(path: Path) -> bool:
@@ -657,6 +669,8 @@ def decode(cls: type[T], data: Any, schema: str, path: Path) -> T:
 
 
 def _load(path: Path, what: str) -> Any:
+    if path.is_fifo():  # it would be waited for
+        raise Failure(Exit.INPUT, f"{path}: is a pipe, and not {what}")
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:

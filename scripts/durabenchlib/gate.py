@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import os
 import sys
@@ -295,7 +296,9 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--markdown", metavar="FILE", type=Path, help="write a summary of less than 64 KB")
     parser.add_argument("--junit", metavar="FILE", type=Path, help="write JUnit XML")
     parser.add_argument("--json", metavar="FILE", type=Path, help="write JSON (durabench-gate/1)")
-    parser.set_defaults(func=run)
+    parser.set_defaults(
+        func=run, places=lambda args: [each.resolve().parent for each in (args.markdown, args.junit, args.json) if each]
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -362,13 +365,14 @@ def _refuse_same(baseline: Sequence[str], candidate: Sequence[str]) -> None:
 def _report(args: argparse.Namespace, gate: Gate, result: Result) -> None:
     try:
         _write(args, gate, result)
-    finally:  # an output that can't be written doesn't hide the verdict
-        for line in text(gate):
-            print(tables.printable(line))
-        if os.environ.get("GITHUB_ACTIONS") == "true":
-            for line in workflow_commands(gate):
-                print(line)
-        sys.stdout.flush()
+    finally:  # an output that can't be written, or that nobody reads, doesn't hide the verdict
+        with contextlib.suppress(BrokenPipeError):
+            for line in text(gate):
+                print(tables.printable(line))
+            if os.environ.get("GITHUB_ACTIONS") == "true":
+                for line in workflow_commands(gate):
+                    print(line)
+            sys.stdout.flush()
 
 
 def _write(args: argparse.Namespace, gate: Gate, result: Result) -> None:

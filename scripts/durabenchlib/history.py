@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import math
 import statistics
 import sys
@@ -137,11 +138,12 @@ def run(args: argparse.Namespace) -> int:
     """Carry out `durabench history`."""
     known = formats.read_acknowledgements(args.acknowledged) if args.acknowledged else Acknowledgements()
     found = find(_load(args.results), known)
-    if args.format == "json":
-        sys.stdout.write(formats.to_json(found))
-    else:
-        for line in text(found):
-            print(tables.printable(line))
+    with contextlib.suppress(BrokenPipeError):  # that nobody reads it hides no alarm
+        if args.format == "json":
+            sys.stdout.write(formats.to_json(found))
+        else:
+            for line in text(found):
+                print(tables.printable(line))
     alarms = [each for series in found.series for each in series.changes if each.verdict == "regressed" and each.acknowledged is None]
     return Exit.FAILED if alarms else Exit.OK
 

@@ -12,11 +12,11 @@ from __future__ import annotations
 import re
 import signal
 import subprocess
-import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
+from . import leftovers
 from .errors import Exit, Failure
 from .formats import Environment, Host, Measurement, Rule, Target, TargetKind
 
@@ -125,11 +125,11 @@ def missing(asked: Sequence[Host], told: Mapping[str | None, int]) -> str | None
 def _ask(address: str, about: Environment, engine: str) -> Host:
     option = client_option(address)
     path = Path(about.engines, f"fio-{engine}.so")
-    with tempfile.NamedTemporaryFile("w", prefix="durabench-", suffix=".fio") as job:
+    with leftovers.folder(leftovers.temporary()) as folder:
+        job = folder / "probe.fio"
         # The server looks for the engine when it reads its name, and then does nothing by null.
-        job.write(f"[probe]\nioengine=external:{path}\nioengine=null\nrw=read\nsize=4k\n")
-        job.flush()
-        command = ["timeout", "--kill-after=1", str(PROBE_S), about.fio_path, option, job.name]
+        job.write_text(f"[probe]\nioengine=external:{path}\nioengine=null\nrw=read\nsize=4k\n", encoding="utf-8")
+        command = ["timeout", "--kill-after=1", str(PROBE_S), about.fio_path, option, str(job)]
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False)
     said = [match["words"] for line in (done.stderr + done.stdout).splitlines() if (match := _SAID.match(line))]
     differs = next((words for words in said if "version mismatch" in words or "bad server cmd version" in words), None)

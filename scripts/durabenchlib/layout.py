@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
+from . import leftovers
 from .errors import Exit, Failure
 
 PACKAGE = Path(__file__).resolve().parent
@@ -70,18 +73,25 @@ def build() -> Path:
     return _CHECKOUT / "build" if _CHECKOUT else Path.cwd() / "durabench-results"
 
 
-def output(folder: Path | None, name: str) -> Path:
-    """A new or empty folder for results; where none is given, `name` in `build()`, emptied."""
+@contextlib.contextmanager
+def output(folder: Path | None, name: str) -> Iterator[Path]:
+    """A new or empty folder for results, which no other process gets meanwhile; where none is given, `name` in `build()`, emptied."""
     path = folder.absolute() if folder else build() / name
-    if folder is None and path.exists():
-        shutil.rmtree(path)
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise Failure(Exit.USAGE, f"{path} is there already and not empty")
     try:
         path.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise Failure(Exit.USAGE, f"{path} is there already and no folder") from None
     except OSError as error:
         raise Failure(Exit.USAGE, f"{path}: {error.strerror}") from None
-    return path
+    with leftovers.held(path):
+        for each in path.iterdir() if folder is None else ():
+            if each.is_dir() and not each.is_symlink():
+                shutil.rmtree(each)
+            else:
+                each.unlink()
+        if any(path.iterdir()):
+            raise Failure(Exit.USAGE, f"{path} is there already and not empty")
+        yield path
 
 
 def engines() -> Path:

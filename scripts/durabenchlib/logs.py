@@ -59,6 +59,8 @@ class Log:
 
 def is_log(path: Path) -> bool:
     """Whether a file is a log, by how it begins, or by its name if it does not begin as JSON does."""
+    if path.is_fifo():
+        return False
     try:
         first = _beginning(path)
     except OSError:

@@ -22,6 +22,7 @@ _VARIABLE = re.compile(r"\$\{([^}]*)\}")
 # What fio does not take for a part of a value: a new line, its own variables and arithmetic, comments.
 _NOT_PLAIN = re.compile(r"[\x00-\x1f\x7f$`#;]")
 _SIZE = re.compile(r"([0-9]{1,19})([kmgt]?)b?", re.IGNORECASE)
+_LIMIT = re.compile(r"0*[1-9][0-9]*(us|ms|s|m|h|d)?", re.IGNORECASE)
 _TIME = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(us|ms|s|m|h|d)?", re.IGNORECASE)
 # They become names of folders and options, and words of a guest's shell.
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,63}")
@@ -201,6 +202,16 @@ def _sections(job: str) -> list[dict[str, str]]:
         name, _, value = line.partition("=")
         current[name.strip()] = value.strip()
     return sections
+
+
+def without_end(job: str) -> str | None:
+    """The first option of a rendered job file that is to end a job and does not: fio takes 0 for no limit, `0.5` for 0 and `1:30` for
+    1. None if there is none."""
+    for options in _sections(job):
+        for name in ("runtime", "timeout"):
+            if name in options and not _LIMIT.fullmatch(options[name]):
+                return f"{name}={options[name]}"
+    return None
 
 
 def _runtime(options: Mapping[str, str]) -> float | None:

@@ -364,7 +364,16 @@ def add_parser(subparsers: Any) -> None:
         choices=figures.FIGURES,
         help=f"only this figure, where they are drawn outside of the report: {', '.join(figures.FIGURES)}; may be repeated",
     )
-    parser.set_defaults(func=run)
+    parser.set_defaults(func=run, places=_places)
+
+
+def _gnuplot(args: argparse.Namespace) -> Path:
+    """Folder of the gnuplot scripts."""
+    return args.gnuplot or args.output.with_name(f"{args.output.stem}-gnuplot")
+
+
+def _places(args: argparse.Namespace) -> list[Path]:
+    return [] if args.terminal else [args.output.resolve().parent, _gnuplot(args), *filter(None, [args.pictures])]
 
 
 def run(args: argparse.Namespace) -> int:
@@ -385,7 +394,7 @@ def run(args: argparse.Namespace) -> int:
     from . import plots
 
     write_html(args.output, runs, comparison)
-    folder = args.gnuplot or args.output.with_name(f"{args.output.stem}-gnuplot")
+    folder = _gnuplot(args)
     for figure in chosen:
         gnuplot.write(figure, folder)
         if args.pictures:

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import argparse
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from . import measurement, runner, signals
+from . import layout, leftovers, measurement, runner, signals
 from .errors import Exit
 from .progress import Shown, say, span
 
@@ -67,7 +68,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--keep-going", action="store_true", help="go on after a failed repetition")
     parser.add_argument("--dry-run", action="store_true", help="check everything, show what would be done, write nothing")
     parser.add_argument("--demo", action="store_true", help="use the measurement's shortened variables")
-    parser.set_defaults(func=run)
+    parser.set_defaults(func=run, places=_places)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -105,6 +106,19 @@ def run(args: argparse.Namespace) -> int:
                 if any(each.status == "ok" for each in plan.repetitions):
                     say(console, f"next: durabench compare {path}")
     return Exit.OK
+
+
+def _places(args: argparse.Namespace) -> Iterator[Path]:
+    """Where a run that was killed may have left something: where this one makes the like, and in the runs beside it."""
+    if args.dry_run:
+        return
+    yield leftovers.temporary()
+    yield from () if args.client else map(Path, args.target)
+    beside = (args.output or layout.results() / "new").absolute().parent
+    for run in beside.iterdir() if beside.is_dir() else ():
+        yield run
+        if (run / "run.json").is_file():
+            yield from (each for each in run.iterdir() if each.is_dir())
 
 
 def _show(plan: runner.Plan, console: Console) -> None:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
-from . import __version__, environment, fiojson, formats, guard, hosts, layout, measurement, signals, targets
+from . import __version__, environment, fiojson, formats, guard, hosts, layout, leftovers, measurement, signals, targets
 from .errors import Exit, Failure
 from .formats import Case, Environment, Host, Measurement, Repetition, Run, Target
 from .measurement import Load
@@ -189,12 +189,12 @@ def execute(made: Plan, progress: Progress, stop: signals.Stop) -> Run:
     run = manifest(made)
     try:
         made.output.mkdir(parents=True, exist_ok=True)
-        keep_definition(made, made.output)
-        save(run, made.output)
     except OSError as error:
         raise Failure(Exit.USAGE, f"{made.output}: {error.strerror}") from None
     signals.adopt_orphans()
-    with recorded(run, made.output, stop), contextlib.ExitStack() as stack:
+    with leftovers.held(made.output), recorded(run, made.output, stop), contextlib.ExitStack() as stack:
+        save(run, made.output)
+        keep_definition(made, made.output)
         paths, claims = [target.resolved for target in made.targets], None
         if made.cleared:
             paths, claims = stack.enter_context(targets.held(made.cleared))
@@ -210,9 +210,11 @@ def recorded(run: Run, output: Path, stop: signals.Stop) -> Iterator[None]:
     except BaseException as error:
         run.status = "partial" if stop else "failed"
         run.reason = str(error) or type(error).__name__
+        # What ended it is told, not that there is no room to write it down.
+        with contextlib.suppress(OSError):
+            save(run, output)
         raise
-    finally:
-        save(run, output)
+    save(run, output)
 
 
 def manifest(made: Plan) -> Run:
@@ -462,14 +464,17 @@ def parse(made: Plan, repetition: Repetition, job: str) -> None:
     """Let fio read a job without running it; refuse what it does not take."""
     command = [*_limit(60), made.environment.fio_path, "--parse-only", "-"]
     done = subprocess.run(command, input=job, capture_output=True, text=True, check=False)
-    if not done.returncode:
+    endless = measurement.without_end(job)
+    if not done.returncode and not endless:
         return
+    case = made.case(repetition.case)
+    values = " ".join(f"{name}={value}" for name, value in {**made.values, **case.set, **made.request.settings}.items())
+    if not done.returncode:
+        raise Failure(Exit.INPUT, f"{made.folder / case.job}: with {values} it has {endless}, which ends nothing; times are such as 30, 500ms or 2m")
     words = _words(made, done.stderr.splitlines()) or f"fio --parse-only ended with status {done.returncode}"
     # All that an engine says before it runs is that it was built for another fio.
     if words.startswith(f"fio-{made.measurement.engine}: "):
         raise Failure(Exit.MISSING, words)
-    case = made.case(repetition.case)
-    values = " ".join(f"{name}={value}" for name, value in {**made.values, **case.set, **made.request.settings}.items())
     raise Failure(Exit.INPUT, f"{made.folder / case.job}: fio does not take it with {values}: {words}")
 
 

@@ -8,7 +8,7 @@ import ctypes
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 
@@ -16,6 +16,18 @@ from .errors import Exit, Failure
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+
+
+# What a person or the system stops a command by.
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+
+
+class Stopped(KeyboardInterrupt):
+    """A signal came in the middle of something."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"stopped by {signal.Signals(number).name}")
+        self.status = Exit[signal.Signals(number).name]
 
 
 class Stop:
@@ -52,15 +64,36 @@ class Stop:
 
 @contextlib.contextmanager
 def caught() -> Iterator[Stop]:
-    """Note SIGINT, SIGTERM and SIGHUP instead of dying by them."""
+    """Note the signals that stop a command instead of dying by them."""
     stop = Stop()
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.signal(number, stop.note) for number in numbers}
-    try:
+    with _handled(stop.note):
         yield stop
-    finally:
-        for number, handler in before.items():
+
+
+@contextlib.contextmanager
+def raised() -> Iterator[None]:
+    """Raise Stopped for the first signal that stops a command, so that whatever is half done is removed; further ones are ignored."""
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        for each in STOPPING:
+            signal.signal(each, signal.SIG_IGN)
+        raise Stopped(number)
+
+    with _handled(stop):
+        yield
+
+
+@contextlib.contextmanager
+def _handled(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    # What is ignored stays so: nohup(1) asks for it.
+    before = {number: former for number in STOPPING if (former := signal.getsignal(number)) not in (None, signal.SIG_IGN)}
+    try:
+        for number in before:
             signal.signal(number, handler)
+        yield
+    finally:
+        for number, former in before.items():
+            signal.signal(number, former)
 
 
 def die_with_parent(number: int) -> None:

@@ -11,15 +11,13 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-import subprocess
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from . import blockdev, guard
+from . import blockdev, guard, leftovers
 from .blockdev import BlockDevice
 from .errors import Exit, Failure
 from .formats import Target, TargetKind
@@ -117,28 +115,13 @@ def held(cleared: Cleared) -> Iterator[tuple[list[str], guard.Claims]]:
 @contextmanager
 def _held(target: Target) -> Iterator[str]:
     if target.kind == "directory":
-        folder = tempfile.mkdtemp(prefix="durabench-", dir=target.resolved)
-        with removed(folder):
-            yield folder
+        with leftovers.folder(Path(target.resolved)) as folder:
+            yield str(folder)
     elif target.kind == "file":
-        with removed(target.resolved):
+        with leftovers.removed(Path(target.resolved)):
             yield target.resolved
     else:
         yield target.resolved
-
-
-@contextmanager
-def removed(path: str) -> Iterator[None]:
-    """Remove a file or folder at the end, whatever the end is: by a process that waits for this one to leave or to die."""
-    remover = subprocess.Popen(
-        ["sh", "-c", 'read -r _; exec rm -rf -- "$1"', "sh", path],
-        stdin=subprocess.PIPE,
-        start_new_session=True,
-    )
-    try:
-        yield
-    finally:
-        remover.communicate()
 
 
 def escape(path: str) -> str:

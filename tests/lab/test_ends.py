@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -109,7 +108,7 @@ def test_no_room_for_the_files_of_a_guest(execute: Execute, tmp_path: Path, monk
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/lib/libc.so.6")
 
     monkeypatch.setattr(initramfs, "archive", full)
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     with pytest.raises(Failure, match=f"^{tmp_path}: No space left on device: .*TMPDIR"):
         execute()
     assert not list(tmp_path.glob("durabench-lab-*"))
@@ -253,7 +252,7 @@ def test_the_guest_dies_with_the_command(
 def test_nothing_is_left_in_the_temporary_folder(
     execute: Execute, fake_qemu: Callable[[str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
     (tmp_path / "temporary").mkdir()
     fake_qemu("exit 1")
     with pytest.raises(Failure):

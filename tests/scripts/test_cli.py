@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -29,6 +30,30 @@ def test_standard_output_is_full(full_device: Path, arguments: list[str], unbuff
         )
     name = "" if unbuffered else "standard output: "
     assert (done.returncode, done.stderr) == (1, f"durabench: {name}No space left on device\n")
+
+
+@pytest.mark.parametrize("arguments", [["show"], ["compare"], ["history"], ["gate", "--candidate", "{fifo}", "--baseline"]])
+def test_a_pipe_is_not_waited_for(tmp_path: Path, arguments: list[str]) -> None:
+    fifo, other = tmp_path / "fifo", tmp_path / "other"
+    os.mkfifo(fifo)
+    os.mkfifo(other)
+    words = [argument.format(fifo=other) for argument in arguments]
+    done = subprocess.run([COMMAND, *words, fifo], capture_output=True, text=True, timeout=PATIENCE_S, env=environment())
+    assert done.returncode == 3 and f"{fifo}: is a pipe" in done.stderr + done.stdout
+
+
+def test_a_verdict_that_nobody_reads(tmp_path: Path) -> None:
+    """`durabench gate … | true` under pipefail is no pass."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    paths = []
+    for name, error in (("one", 0), ("two", 5)):
+        paths.append(tmp_path / f"{name}.json")
+        paths[-1].write_text(document(job("w", writes=[100_000] * 100, error=error)))
+    command = [COMMAND, "gate", "--baseline", paths[0], "--candidate", paths[1]]
+    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=PATIENCE_S, env=environment())
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (3, "")
 
 
 HOSTILE = "x\n::error::pwned\r\x1b[31m\0"

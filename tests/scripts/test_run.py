@@ -315,6 +315,24 @@ def test_no_json_is_a_failure(tiny: Path, output: Path, tmp_path: Path, fake_fio
     assert (done.returncode, "fio: engine is not loadable" in done.stderr) == (1, True)
 
 
+def test_a_device_that_fails(tiny: Path, output: Path, tmp_path: Path, broken_device: str) -> None:
+    """It is told once and in the engine's or fio's words, the run is invalid, and what was measured before is as it was."""
+    earlier, arguments = tmp_path / "earlier", ["run", tiny, "--target", broken_device, "--case", "one", "--repeat", "1"]
+    assert durabench(*arguments, "--output", earlier, "--set", "SIZE=512k").returncode == 0
+    before = {path: path.read_bytes() for path in earlier.rglob("*") if path.is_file()}
+    done = durabench(*arguments, "--output", output, "--set", "SIZE=4m", "--keep-going", "--time-limit", "60")
+    assert done.returncode == 1
+    own = [line for line in done.stderr.splitlines() if line.startswith("durabench: ")]
+    says = f"durabench: 001-one-dsync-1: fio-fua-dsync: job one: {broken_device}: strategy=dsync: write at 1048576: "
+    assert len(own) == 1 and own[0].startswith(says), done.stderr
+    run = manifest(output)
+    assert run.status == "failed" and {each.status for each in run.repetitions} == {"failed"}
+    assert {path: path.read_bytes() for path in earlier.rglob("*") if path.is_file()} == before
+    gate = durabench("gate", "--baseline", earlier, "--candidate", output)
+    assert (gate.returncode, "Invalid data" in gate.stdout) == (3, True), gate.stdout
+    assert durabench("compare", earlier, output).returncode == 3
+
+
 def test_time_limit(tiny: Path, output: Path, tmp_path: Path) -> None:
     arguments = ["run", tiny, "--target", tmp_path / "t", "--case", "timed", "--set", "RUNTIME=600"]
     done = durabench(*arguments, "--time-limit", "2", "--output", output)
@@ -333,7 +351,19 @@ def test_hang_that_ignores_sigterm(tiny: Path, output: Path, tmp_path: Path, fak
     assert not processes(output)
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGHUP, 129), (signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_kill_ends_what_ignores_sigterm(tiny: Path, output: Path, tmp_path: Path, fake_fio) -> None:
+    """fio loses a SIGTERM that comes while it starts its jobs, and they are in sessions of their own."""
+    begun = tmp_path / "begun"
+    job = f"trap \"\" TERM; touch {begun}; while :; do sleep 1; done"
+    fio = fake_fio(f"trap '' TERM; setsid sh -c '{job}' \"$output\" & while :; do sleep 1; done")
+    command = start("run", tiny, "--target", tmp_path / "t", "--output", output, FIO=fio)
+    assert eventually(begun.exists)
+    command.kill()
+    command.communicate(timeout=PATIENCE_S)
+    assert eventually(lambda: not processes(output))
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGHUP, 129), (signal.SIGINT, 130), (signal.SIGQUIT, 131), (signal.SIGTERM, 143)])
 def test_stop_keeps_a_partial_result(tiny: Path, output: Path, tmp_path: Path, number: int, status: int) -> None:
     target = tmp_path / "t"
     arguments = ["run", tiny, "--target", target, "--case", "one", "--case", "timed", "--set", "RUNTIME=600"]
@@ -410,6 +440,7 @@ def test_run_is_never_written_over(tiny: Path, output: Path, tmp_path: Path) -> 
         (["--label", "a\nb"], 64, "'a\\nb': a label is part of a folder's name"),
         (["--destroy", "disk7"], 2, "--destroy=disk7 is no name of"),
         (["--set", "SIZE=100t"], 2, "are free"),
+        *((["--case", "timed", "--set", f"RUNTIME={time}"], 3, f"it has runtime={time}, which ends nothing") for time in ("0", "0.5", "1:30", "-1")),
         (["--case", "timed", "--set", "RUNTIME=soon"], 3, "timed.fio: fio does not take it with SIZE=1m BS=4k RUNTIME=soon: "),
     ],
 )

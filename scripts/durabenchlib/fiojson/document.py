@@ -130,6 +130,9 @@ class Document:
 
 def read(path: Path) -> Document:
     """Read the last fio document of a file."""
+    # What it is has to be looked at first, and nothing of a pipe can be read twice.
+    if path.is_fifo():
+        raise Failure(Exit.INPUT, f"{path}: is a pipe; give the file that fio wrote (--output=FILE)")
     try:
         data = path.read_bytes()
     except OSError as error:

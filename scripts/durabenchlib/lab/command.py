@@ -12,7 +12,7 @@ from typing import Any
 
 from rich.console import Console
 
-from .. import compare, formats, layout, measurement, results, run, signals, tables
+from .. import compare, formats, layout, leftovers, measurement, results, run, signals, tables
 from ..errors import Exit, Failure
 from ..formats import Comparison, LabDevice
 from . import guest, initramfs, kernels, plan, powercut, qemu, reproduce
@@ -48,7 +48,7 @@ def _add_fetch(inner: Any) -> None:
     )
     parser.add_argument("series", metavar="SERIES", nargs="+", help="such as 6.12")
     parser.add_argument("--refresh", action="store_true", help="fetch the lists of packages even if they are not a day old")
-    parser.set_defaults(func=_fetch)
+    parser.set_defaults(func=_fetch, places=lambda args: [kernels.folder()])
 
 
 def _add_run(inner: Any) -> None:
@@ -79,7 +79,7 @@ def _add_run(inner: Any) -> None:
     parser.add_argument("--memory", metavar="SIZE", type=_memory, help="of the guest (default: that of its [lab])")
     parser.add_argument("--time-limit", metavar="SECONDS", type=run.seconds, help="end a repetition after that time of the guest's")
     parser.add_argument("-o", "--output", metavar="DIR", type=Path, required=True, help="new or empty; a folder in it for each kernel")
-    parser.set_defaults(func=_run)
+    parser.set_defaults(func=_run, places=lambda args: [leftovers.temporary(), args.output])
 
 
 def _add_shell(inner: Any) -> None:
@@ -91,7 +91,7 @@ def _add_shell(inner: Any) -> None:
     parser.add_argument("kernel", metavar="KERNEL", help="series, release, or path of an image")
     parser.add_argument("measurement", metavar="MEASUREMENT", nargs="?", default="seagate-odsync", help="default: seagate-odsync")
     _add_modules(parser)
-    parser.set_defaults(func=_shell)
+    parser.set_defaults(func=_shell, places=lambda args: [leftovers.temporary()])
 
 
 def _add_kernel(parser: argparse.ArgumentParser) -> None:

@@ -13,7 +13,6 @@ import re
 import shlex
 import shutil
 import tarfile
-import tempfile
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from typing import TypeVar
 
 from rich.console import Console
 
-from .. import blockdev, environment, formats, layout, measurement, runner, signals, targets
+from .. import blockdev, environment, formats, layout, leftovers, measurement, runner, signals, targets
 from ..errors import Exit, Failure, os_message
 from ..formats import Guest, Repetition, Run
 from ..progress import Shown, say, span
@@ -50,7 +49,7 @@ def execute(
         runner.keep_definition(guest.run, output)
     except OSError as error:
         raise Failure(Exit.USAGE, f"{output}: {error.strerror}") from None
-    with runner.recorded(run, output, stop), prepared(guest, accelerator) as machine:
+    with leftovers.held(output), runner.recorded(run, output, stop), prepared(guest, accelerator) as machine:
         for path, text in guest.files.items():
             formats.write_text(output / path.name, text)
         run.environment.lab = _guest(guest, machine)
@@ -109,8 +108,7 @@ def _shown(
 @contextlib.contextmanager
 def prepared(guest: GuestPlan, accelerator: qemu.Accelerator, shell: bool = False) -> Iterator[qemu.Machine]:
     """The machine of a plan; its files are gone at the end."""
-    with tempfile.TemporaryDirectory(prefix="durabench-lab-") as name:
-        folder = Path(name)
+    with leftovers.folder(leftovers.temporary(), "lab") as folder:
         try:
             _make_initrd(guest, folder, shell)
         except OSError as error:

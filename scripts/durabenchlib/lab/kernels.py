@@ -13,14 +13,13 @@ import os
 import re
 import shutil
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from .. import formats
+from .. import formats, leftovers
 from ..errors import Exit, Failure
 
 # The suites that have kernels, of the archive and of its security archive. What a suite lacks it need not have.
@@ -76,6 +75,11 @@ def cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "durabench" / "lab"
 
 
+def folder() -> Path:
+    """Folder of the kernels that were fetched."""
+    return cache() / "kernels"
+
+
 def find_all(texts: Sequence[str], modules: Sequence[Path] = ()) -> list[Kernel]:
     """Kernels of different names, each by its series, its release or the path of its image. `modules` are folders that modules of
     one's own kernels were installed into; each takes those of its release."""
@@ -115,10 +119,10 @@ def find(text: str, modules: Sequence[Path] = ()) -> Kernel:
 def fetched() -> list[Kernel]:
     """The kernels in the cache, oldest first."""
     found = []
-    for path in (cache() / "kernels").glob("*/kernel.json"):
+    for path in folder().glob("*/kernel.json"):
         record = formats.read_kernel(path)
-        folder = path.parent
-        found.append(Kernel(folder.name, folder / record.image, folder / record.modules, record.package, record.version))
+        own = path.parent
+        found.append(Kernel(own.name, own / record.image, own / record.modules, record.package, record.version))
     return _ordered(found)
 
 
@@ -266,19 +270,19 @@ def _install(archive: Archive, package: Package) -> Kernel:
     for kernel in fetched():
         if kernel.version == package.version:
             return kernel
-    (cache() / "kernels").mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".part-", dir=cache() / "kernels") as name:
-        part = Path(name) / "root"
+    folder().mkdir(exist_ok=True)
+    with leftovers.folder(folder()) as temporary:
+        part = temporary / "root"
         part.mkdir()
         archive.download(package, part)
         image, modules = locate(part)
         record = formats.FetchedKernel(package.name, package.version, str(image.relative_to(part)), str(modules.relative_to(part)))
         formats.write_json(part / "kernel.json", record)
-        folder = cache() / "kernels" / modules.name
-        if folder.exists():
-            shutil.rmtree(folder)
-        part.rename(folder)
-    return Kernel(modules.name, folder / record.image, folder / record.modules, package.name, package.version)
+        own = folder() / modules.name
+        if own.exists():
+            shutil.rmtree(own)
+        part.rename(own)
+    return Kernel(modules.name, own / record.image, own / record.modules, package.name, package.version)
 
 
 def locate(root: Path) -> tuple[Path, Path]:

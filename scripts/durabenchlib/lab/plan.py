@@ -10,12 +10,11 @@ from __future__ import annotations
 import dataclasses
 import math
 import shlex
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .. import environment, formats, layout, measurement, runner, signals
+from .. import environment, formats, layout, leftovers, measurement, runner, signals
 from ..errors import Exit, Failure
 from ..formats import Case, Environment, Lab, LabDevice, Measurement, Repetition, Target, TargetKind
 from . import qemu
@@ -320,16 +319,16 @@ def _table(guest: GuestPlan, case: Case) -> str:
 def _in_guest(guest: GuestPlan, what: str, words: Sequence[str], values: Mapping[str, str]) -> str:
     """What a command of the measurement prints of the guest's devices. It is run here, on empty files of their sizes, in place of
     which their paths in the guest then stand."""
-    with tempfile.TemporaryDirectory() as name:
+    with leftovers.folder(leftovers.temporary()) as folder:
         stand_ins = {}
         for variable, node, device in zip(("TARGET", "TARGET2"), guest.nodes, guest.lab.device, strict=False):
-            file = Path(name) / node
+            file = folder / node
             file.touch()
             with open(file, "r+b") as opened:
                 opened.truncate(measurement.parse_size(device.size))
             stand_ins[variable] = str(file)
         text = runner.output_of(guest.run, what, words, {**values, **stand_ins})
-        return text.replace(f"{name}/", "/dev/")
+        return text.replace(f"{folder}/", "/dev/")
 
 
 def _parse(made: runner.Plan, repetition: Repetition, paths: Sequence[str]) -> None:

@@ -14,7 +14,6 @@ import math
 import os
 import shlex
 import sys
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +22,7 @@ from typing import Any, Literal
 from rich.console import Console
 from rich.table import Table
 
-from .. import environment, formats, layout, measurement, run, signals
+from .. import environment, formats, layout, leftovers, measurement, run, signals
 from ..errors import Exit, Failure
 from . import guest, initramfs, kernels, plan, qemu
 from .kernels import Kernel
@@ -209,7 +208,7 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument("--modules", metavar="DIR", type=Path, action="append", default=[], help="as of lab run")
     parser.add_argument("--format", choices=["text", "json"], default="text")
-    parser.set_defaults(func=_run)
+    parser.set_defaults(func=_run, places=lambda args: [leftovers.temporary(), kernels.folder()])
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -265,8 +264,7 @@ def cut(
 
 def _guest(kernel: Kernel, cases: Sequence[Case], console: Console, stop: signals.Stop) -> list[Outcome]:
     """Carry cases out in a guest of a kernel."""
-    with stop.heeded(), tempfile.TemporaryDirectory(prefix="durabench-lab-") as name:
-        folder = Path(name)
+    with stop.heeded(), leftovers.folder(leftovers.temporary(), "lab") as folder:
         _make_initrd(kernel, cases, folder)
         disk = guest.sparse(folder / "results", guest.RESULTS_BYTES)
         machine = qemu.Machine(kernel.image, folder / "initrd", [qemu.Disk(disk)], qemu.VIRTUAL, MEMORY, 1)

@@ -8,6 +8,7 @@ import argparse
 import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from .. import compare, formats, layout, measurement, report, results, signals, tables
+from .. import compare, formats, layout, leftovers, measurement, report, results, signals, tables
 from ..errors import Exit, Failure
 from ..formats import Comparison, LabComparison, Measurement, MeasurementComparison
 from ..progress import say
@@ -37,7 +38,7 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument("measurement", metavar="MEASUREMENT", nargs="*", help="default: all")
     parser.add_argument("-o", "--output", metavar="DIR", type=Path, help="a new or empty folder (default: build/reproduce, replaced)")
-    parser.set_defaults(func=run)
+    parser.set_defaults(func=run, places=lambda args: [leftovers.temporary(), kernels.folder()])
 
 
 def run(args: argparse.Namespace) -> int:
@@ -46,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     names = args.measurement or [name for name in measurement.names() if measurement.find(name)[0].lab]
     found = [measurement.find(name)[0] for name in dict.fromkeys(names)]
     signals.die_with_parent(signal.SIGTERM)
-    with signals.caught() as stop:
+    with ExitStack() as kept, signals.caught() as stop:
         # By measurement and kernel, the strategies of each case.
         needed = {(each.name, series): cases for each in found for series, cases in plan.needed(each).items()}
         with stop.heeded():
@@ -55,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
             (name, series): plan.Request(name, there[series], cases) for (name, series), cases in needed.items() if series in there
         }
         made = plan.all_of(requests.values(), stop)
-        output = layout.output(args.output, "reproduce")
+        output = kept.enter_context(layout.output(args.output, "reproduce"))
         plans = [(each, output / each.run.measurement.name / each.kernel.name) for each in made]
         failures = guest.shown(plans, console, stop)
     runs: dict[tuple[str, str], Run | Failure] = {key: gone[key[1]] for key in needed if key[1] in gone}
