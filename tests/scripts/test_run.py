@@ -458,7 +458,7 @@ def test_wrong_arguments(tiny: Path, output: Path, tmp_path: Path, arguments: li
         (('better = "higher"', 'better = "faster"'), "'faster' is none of higher, lower"),
         (('better = "higher"', 'better = "higher", margin = 3'), "a margin is a ratio less 1"),
         (('after = "fua"', 'after = "fast"'), "'fast' is not in strategies"),
-        (('job = "pair.fio"', 'job = "none.fio"'), "none.fio is not there"),
+        (('job = "pair.fio"', 'job = "none.fio"'), "'none.fio' is not there"),
         (('max = "1m"', 'max = "much"'), "'much' is not a size"),
         (('RUNTIME = "1"', 'TARGET = "/dev/sda"'), "TARGET is given by the runner"),
         (("[variables]", "[variables"), "is damaged"),
