@@ -25,7 +25,7 @@ def output(tmp_path: Path) -> Path:
 
 def left_behind(output: Path) -> list[str]:
     """Loop devices, mounts in any namespace, processes and temporary files that belong to a demo."""
-    found = processes(output)
+    found = [*processes(output).values()]
     for pattern, base in (("loop*/loop/backing_file", Path("/sys/block")), ("[0-9]*/mountinfo", Path("/proc"))):
         for path in base.glob(pattern):
             try:
