@@ -268,7 +268,7 @@ def _check(measurement: Measurement, folder: Path) -> None:
             raise wrong(f"there are two cases {case.name!r}")
         seen.add(case.name)
         if not os.path.isfile(folder / case.job):  # of any text, however long
-            raise wrong(f"case {case.name}: its job file {case.job:.100} is not there")
+            raise wrong(f"case {case.name}: its job file {case.job!r:.100} is not there")
         for strategy in (case.before, case.after):
             if strategy and strategy not in measurement.strategies:
                 raise wrong(f"case {case.name}: {strategy!r} is not in strategies")
