@@ -9,7 +9,7 @@ import errno
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn, TextIO
 
 from . import __version__, leftovers, signals, tables
@@ -30,6 +30,13 @@ class _Parser(argparse.ArgumentParser):
         self.exit(Exit.USAGE, f"{self.prog}: {tables.printable(message)}\n")
 
 
+def _discard(stream: TextIO) -> None:
+    """Let what a stream still holds, and all that is written to it, go nowhere."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, stream.fileno())
+    os.close(null)
+
+
 class _Said:
     """Standard error, the end of which ends no measurement: a terminal that was closed, a pipe that nobody reads."""
 
@@ -40,13 +47,21 @@ class _Said:
         return getattr(self._to, name)
 
     def write(self, text: str) -> int:
-        with contextlib.suppress(OSError):
+        with self._lost():
             self._to.write(text)
         return len(text)
 
     def flush(self) -> None:
-        with contextlib.suppress(OSError):
+        with self._lost():
             self._to.flush()
+
+    @contextlib.contextmanager
+    def _lost(self) -> Iterator[None]:
+        """What can't be written is lost; it is not tried again when the interpreter ends, which would then fail."""
+        try:
+            yield
+        except OSError:
+            _discard(self._to)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -105,6 +120,6 @@ def _flush() -> None:
     try:
         sys.stdout.flush()
     except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard(sys.stdout)
         if error.errno != errno.EPIPE:
             raise OSError(error.errno, error.strerror, "standard output") from None

@@ -569,6 +569,16 @@ type __tsan_atomic##bits##_fetch_sub(type *p, type v, int order)	\
 	*p -= v;							\
 	return *p + v;							\
 }									\
+type __tsan_atomic##bits##_fetch_or(type *p, type v, int order);		\
+type __tsan_atomic##bits##_fetch_or(type *p, type v, int order)		\
+{									\
+	type old;							\
+									\
+	interleave_point("or");						\
+	old = *p;							\
+	*p |= v;							\
+	return old;							\
+}									\
 bool __tsan_atomic##bits##_compare_exchange_strong(type *p, type *old,	\
 						   type v, int success,	\
 						   int failure);	\
@@ -588,7 +598,19 @@ bool __tsan_atomic##bits##_compare_exchange_weak(type *p, type *old,	\
 						 type v, int success,	\
 						 int failure)		\
 	__attribute__((alias("__tsan_atomic" #bits			\
-			     "_compare_exchange_strong")));
+			     "_compare_exchange_strong")));		\
+/* clang calls this one. */						\
+type __tsan_atomic##bits##_compare_exchange_val(type *p, type old,	\
+						type v, int success,	\
+						int failure);		\
+type __tsan_atomic##bits##_compare_exchange_val(type *p, type old,	\
+						type v, int success,	\
+						int failure)		\
+{									\
+	__tsan_atomic##bits##_compare_exchange_strong(p, &old, v,	\
+						      success, failure); \
+	return old;							\
+}
 
 ATOMICS(8, uint8_t)
 ATOMICS(32, uint32_t)
