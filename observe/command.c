@@ -115,7 +115,10 @@ void command_end_rest(void)
 			left = true;
 		}
 		fclose(children);
-		while (waitpid(-1, NULL, 0) > 0)
+		/* With the end of one come its own, which are to be ended, too. */
+		if (left)
+			waitpid(-1, NULL, 0);
+		while (waitpid(-1, NULL, WNOHANG) > 0)
 			;
 	}
 }
