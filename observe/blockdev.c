@@ -144,6 +144,8 @@ static int add_disk(struct blockdevs *devs, const char *name)
 
 	if (index >= 0)
 		return index;
+	if (strlen(name) >= sizeof(dev->name))
+		return -ENAMETOOLONG;
 
 	fd = openat(sysfd, disk_file(name, "stat", path), O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
