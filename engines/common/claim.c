@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "engine.h"
 #include "guard/guard.h"
@@ -77,6 +78,15 @@ static bool may_be_device(const struct fio_file *f)
 	return f->filetype == FIO_TYPE_BLOCK || f->filetype == FIO_TYPE_CHAR;
 }
 
+/* fio makes a file of a device's name that is mistyped, and that is memory. */
+static bool is_missing_device(const struct fio_file *f)
+{
+	return f->filetype == FIO_TYPE_FILE && f->file_name &&
+	       !strncmp(f->file_name, "/dev/", 5) &&
+	       strncmp(f->file_name, "/dev/shm/", 9) &&
+	       access(f->file_name, F_OK);
+}
+
 int engine_claim_files(struct thread_data *td, const struct ioengine_ops *ops,
 		       const char *destroy, const struct fio_file *asked)
 {
@@ -86,7 +96,18 @@ int engine_claim_files(struct thread_data *td, const struct ioengine_ops *ops,
 	struct fio_file *f;
 	int ret;
 
-	if (!engine_writes(td) || !may_be_device(asked))
+	if (!engine_writes(td))
+		return 0;
+	if (is_missing_device(asked)) {
+		const struct engine_job j = { .engine = ops->name };
+
+		if (!td->subjob_number)
+			engine_error(&j, td, "%s: there is no such device",
+				     asked->file_name);
+		td_verror(td, EINVAL, "guard");
+		return EINVAL;
+	}
+	if (!may_be_device(asked))
 		return 0;
 	paths = calloc(td->o.nr_files, sizeof(*paths));
 	if (!paths)

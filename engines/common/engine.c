@@ -35,7 +35,7 @@ static void make_printable(char *text)
 void engine_error(const struct engine_job *j, const struct thread_data *td,
 		  const char *fmt, ...)
 {
-	char msg[1024], name[256];
+	char msg[1024], name[256], line[sizeof(msg) + sizeof(name) + 64];
 	va_list ap;
 
 	va_start(ap, fmt);
@@ -43,18 +43,24 @@ void engine_error(const struct engine_job *j, const struct thread_data *td,
 	va_end(ap);
 	make_printable(msg);
 
-	/*
-	 * Not log_err(): with --output it would land in front of the JSON. One
-	 * write, so that lines of concurrent jobs stay whole.
-	 */
 	if (td && td->o.name) {
 		snprintf(name, sizeof(name), "%s", td->o.name);
 		make_printable(name);
-		dprintf(STDERR_FILENO, "fio-%s: job %s: %s\n", j->engine,
-			name, msg);
+		snprintf(line, sizeof(line), "fio-%s: job %s: %s\n",
+			 j->engine, name, msg);
 	} else {
-		dprintf(STDERR_FILENO, "fio-%s: %s\n", j->engine, msg);
+		snprintf(line, sizeof(line), "fio-%s: %s\n", j->engine, msg);
 	}
+
+	/*
+	 * A server's goes to its client. Else not log_err(): with --output it
+	 * would land in front of the JSON. One write, so that lines of
+	 * concurrent jobs stay whole.
+	 */
+	if (is_backend)
+		log_err("%s", line);
+	else
+		dprintf(STDERR_FILENO, "%s", line);
 }
 
 int engine_check_layout(const struct thread_data *td,

@@ -120,7 +120,7 @@ def _headline(
     if verdict == "regression":
         return f"Regression: {len(regressions)} {of} worse. {regressions[0]}"
     if verdict == "invalid":
-        what = "no basis for a verdict" if result.invalid else f"{len(invalid)} {of} no basis for a verdict"
+        what = "no basis for a verdict" if result.invalid else f"{len(invalid)} {of} are no basis for a verdict"
         return f"Invalid data: {what}. {invalid[0]}"
     if verdict == "inconclusive":
         return f"Inconclusive: {len(inconclusive)} {of} can't be told. {inconclusive[0]}"

@@ -88,8 +88,12 @@ def _guard(target: Target, destroy: Sequence[str]) -> str:
             f"anything, and the measurement would write over it. If it is free on each of them: --destroy={target.resolved}. "
             "Nothing was written.",
         )
-    stays = "" if target.kind in ("block", "dm") else ", and stays there"
-    return f"{target.path} will be written over on the hosts{stays}; it was not checked whether it is in use or holds anything"
+    if target.kind == "file":
+        return f"{target.path} will be written over on the hosts, and stays there; it was not checked whether it holds anything"
+    return (
+        f"{target.path} will be written over on the hosts. A host whose device is in use or holds anything refuses; "
+        "what it holds has to be wiped there (`wipefs -a`)"
+    )
 
 
 def check_sizes(found: Measurement, shortened: Mapping[str, str | Rule], settings: Mapping[str, str]) -> None:

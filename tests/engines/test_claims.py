@@ -92,6 +92,16 @@ def test_a_label_and_a_path_break_no_line(write: Write, loop_device: Callable[..
         subprocess.run(["umount", point], check=True)
 
 
+@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("engine", STRATEGIES)
+def test_no_file_takes_the_place_of_a_device(run_fio: RunFio, engine: str, way: dict[str, int]) -> None:
+    missing = Path(f"/dev/durabench-missing-{os.getpid()}")
+    result = run_fio(engine, strategy=STRATEGIES[engine], filename=missing, rw="write", bs="4k", size="64k", numjobs=2, **way)
+    assert not missing.exists()
+    told = [line for line in result.stderr.splitlines() if line.startswith("fio-")]
+    assert (result.exit_status != 0, len(told)) == (True, 1) and told[0].endswith(f"{missing}: there is no such device"), result.stderr
+
+
 def test_reads_are_not_refused(write: Write, disk: tuple[str, Path]) -> None:
     assert write(disk[0], rw="read").exit_status == 0
 

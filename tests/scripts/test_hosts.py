@@ -8,7 +8,7 @@ import os
 import signal
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -269,6 +269,18 @@ def test_directory_that_one_host_lacks(serve: Servers, tiny: Path, tmp_path: Pat
     run = formats.read_run(tmp_path / "output")
     assert run.status == "failed"
     assert run.repetitions[0].reason == f"1 of 2 hosts gave results: <{os.uname().nodename}> fio: {place} is not a directory"
+
+
+def test_device_that_holds_something(serve: Servers, tiny: Path, tmp_path: Path, loop_device: Callable[..., str]) -> None:
+    """Confirmed from afar it is refused by its own host, whose engine is heard."""
+    device = loop_device("16M")
+    subprocess.run(["mkfs.ext4", "-q", device], check=True)
+    before = Path(device).read_bytes()
+    done = measure(tiny, device, [serve()], "--destroy", device, "--output", tmp_path / "output")
+    assert done.returncode == 1, done.stderr
+    (repetition,) = formats.read_run(tmp_path / "output").repetitions
+    assert "fio-fua-dsync: job one: " in (repetition.reason or "") and "holds ext4" in (repetition.reason or ""), done.stderr
+    assert Path(device).read_bytes() == before
 
 
 def test_server_that_dies_meanwhile(serve: Servers, tiny: Path, tmp_path: Path) -> None:

@@ -383,5 +383,6 @@ def _print(rows: Sequence[Row], console: Console) -> None:
         table.add_column(head, justify="left" if head in ("strategy", "promises") else "right", no_wrap=True)
     for row in rows:
         numbers = (row.cuts, row.acknowledged, row.lost, row.dropped_sectors)
-        table.add_row(row.name, "yes" if row.promises else "no, must lose", *map(str, numbers))
+        shown = map(str, numbers) if row.cuts else ["0, nothing shown", "", "", ""]
+        table.add_row(row.name, "yes" if row.promises else "no, must lose", *shown)
     console.print(table)

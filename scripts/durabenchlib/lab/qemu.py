@@ -127,7 +127,9 @@ class Console:
         self._rest = b""
         self._bytes = 0
         self.deadline = time.monotonic() + BOOT_S
-        self.last = "it did not boot, or has no console on the serial port (CONFIG_SERIAL_8250_CONSOLE)"
+        self.last = (
+            f"it did not boot in {BOOT_S:.0f} s: this host is too busy, or it has no console on the serial port (CONFIG_SERIAL_8250_CONSOLE)"
+        )
         self.panic = self.error = self.killed = ""
         self.done = False
 
