@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import re
 import shlex
 import signal
 import statistics
@@ -30,6 +31,7 @@ from .targets import Cleared
 # What a repetition may take beyond its run time: fio's start and end, and at this speed its files or their remainder.
 MARGIN_S = 60.0
 SLOW_BYTES_PER_S = 8 << 20
+_KILLED = re.compile(r"fio: pid=\d+, got signal=\d+")
 # How long fio may take to end after it was told to.
 GRACE_S = 10
 
@@ -400,7 +402,9 @@ def reason(made: Plan, folder: Path, status: int, limit_s: float) -> str | None:
         if lacking:
             words = _last_words(made, folder, document.messages)
             return f"{lacking}: {words}" if words else lacking
-    if status == 0 and not errors:
+    # Of a job that was killed, as for want of memory, fio says so and ends by status 0.
+    killed = any(_KILLED.match(line) for line in (*_lines(folder / "stderr.txt"), *document.messages))
+    if status == 0 and not errors and not killed:
         return None
     return _last_words(made, folder, document.messages) or "; ".join(errors) or f"exit status {status}"
 

@@ -707,7 +707,7 @@ def test_a_job_that_is_killed_in_its_flush_blocks_nobody(run_fio, files, table, 
     mapped = {"table": table([Line(0, 400, one), Line(400, 400, two)])} if strategy != "kernel" else {"filename": tmp_path / "file", "size": "1M"}
     options = workload(strategy=strategy, coalesce=1, fdatasync=1, numjobs=16, preload=shim(SLOW_FLUSH % "raise(SIGKILL);"))
     result = run_fio(ENGINE, **{**options, **mapped})
-    assert result.exit_status != 0
+    # fio's exit status tells nothing of it: 0, or that of fio's crash where it frees the options of a killed job twice.
     assert "got signal=9" in result.stderr + result.stdout + (tmp_path / "fio-1.json").read_text()
     assert len(result.counters) == 15
     assert {(line["error"], line["syncs"]) for line in result.counters} == {(0, WRITES - 1)}

@@ -342,6 +342,14 @@ def test_time_limit(tiny: Path, output: Path, tmp_path: Path) -> None:
     assert not processes(output)
 
 
+def test_job_that_is_killed(tiny: Path, output: Path, tmp_path: Path) -> None:
+    """As for want of memory: fio says so, and ends by status 0."""
+    (tiny / "timed.fio").write_text(HEAD + "[timed]\nfilename=${TARGET}\ntime_based\nruntime=${RUNTIME}\nnumjobs=2\nexec_prerun=kill -9 $PPID\n")
+    done = durabench("run", tiny, "--target", tmp_path / "t", "--case", "timed", "--strategy", "fua", "--repeat", "1", "--output", output)
+    assert (done.returncode, "got signal=9" in done.stderr) == (1, True), done.stderr
+    assert manifest(output).repetitions[0].status == "failed"
+
+
 def test_hang_that_ignores_sigterm(tiny: Path, output: Path, tmp_path: Path, fake_fio) -> None:
     # Like a job of fio, the child is in a session of its own, where no signal to the process group reaches it.
     fio = fake_fio("trap '' TERM; setsid sh -c 'trap \"\" TERM; while :; do sleep 1; done' \"$output\" & while :; do sleep 1; done")
