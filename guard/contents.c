@@ -4,7 +4,6 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <stdarg.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,17 +13,7 @@
 
 #include "device.h"
 
-static void __attribute__((format(printf, 2, 3)))
-found(FILE *out, const char *fmt, ...)
-{
-	va_list ap;
-
-	if (ftell(out) > 0)
-		fputs(", ", out);
-	va_start(ap, fmt);
-	vfprintf(out, fmt, ap);
-	va_end(ap);
-}
+#define found(out, ...) device_append(out, ", ", __VA_ARGS__)
 
 /* Has the device a use that libblkid is silent about? */
 static const char *private_use(const struct device *d)

@@ -255,17 +255,18 @@ bool device_behind_loop(const struct device *d, dev_t *behind)
 
 /* ---- users ---------------------------------------------------------------- */
 
-static void __attribute__((format(printf, 2, 3)))
-say(FILE *out, const char *fmt, ...)
+void device_append(FILE *out, const char *separator, const char *fmt, ...)
 {
 	va_list ap;
 
 	if (ftell(out) > 0)
-		fputs("; ", out);
+		fputs(separator, out);
 	va_start(ap, fmt);
 	vfprintf(out, fmt, ap);
 	va_end(ap);
 }
+
+#define say(out, ...) device_append(out, "; ", __VA_ARGS__)
 
 /* What /proc escapes, a backslash and three octal digits, in place. */
 static void unescape(char *s)

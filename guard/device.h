@@ -49,6 +49,10 @@ int device_of_generic(dev_t dev, dev_t *block, char *name, size_t len);
  */
 bool device_behind_loop(const struct device *d, dev_t *behind);
 
+/* Append a text to @out, with @separator before it if there is something. */
+void device_append(FILE *out, const char *separator, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+
 /*
  * Append to @out who uses the device, its partitions, or what overlaps it on
  * its disk, as texts with "; " between them. @above, a loop device on it, is not

@@ -248,20 +248,29 @@ static int find_device(struct claim *c, const struct stat *st, char *node,
 	return 0;
 }
 
-/* Refuse the device if @users has something. Takes @users. */
-static int refuse_users(struct claim *c, FILE *users, char **text, bool busy)
+/* device_users() or device_own_users() */
+typedef void users_fn(const struct device *d, dev_t above, FILE *out);
+
+/* Refuse @d if @users tells of any, or if it is @busy with what none can see. */
+static int refuse_users(struct claim *c, const struct device *d, dev_t above,
+			users_fn *users, bool busy)
 {
+	char *text = NULL;
+	size_t size;
+	FILE *out = open_memstream(&text, &size);
 	int ret = 0;
 
-	if (fclose(users)) {
+	if (!out)
+		return out_of_memory(c->g);
+	users(d, above, out);
+	if (fclose(out))
 		ret = out_of_memory(c->g);
-	} else if (**text || busy) {
+	else if (*text || busy)
 		ret = fail(c->g, EBUSY,
 			   "%s is in use: %.700s. Release it first, or take another device",
-			   c->path, **text ? *text :
+			   c->path, *text ? text :
 			   "the kernel holds it for something (a mount that can't be seen from here, a volume, another measurement)");
-	}
-	free(*text);
+	free(text);
 	return ret;
 }
 
@@ -276,12 +285,8 @@ static int hold(struct claim *c, const struct device *d, const char *node,
 		dev_t above)
 {
 	struct guard *g = c->g;
-	char *text = NULL;
+	int fd, err, ro = 0;
 	struct stat st;
-	int fd, ro = 0;
-	size_t size;
-	FILE *users;
-	int err;
 
 	if (c->nr_fds == MAX_BEHIND)
 		return fail(g, ELOOP, "%s: too many devices behind each other",
@@ -307,28 +312,17 @@ static int hold(struct claim *c, const struct device *d, const char *node,
 			return fail(g, EROFS, "%s is read-only", c->path);
 	}
 
-	users = open_memstream(&text, &size);
-	if (!users)
-		return out_of_memory(g);
-	device_users(d, above, users);
-	err = refuse_users(c, users, &text, fd < 0);
+	err = refuse_users(c, d, above, device_users, fd < 0);
 	return err ? err : check_below(c, d);
 }
 
 static bool check_slave(const struct device *d, void *data)
 {
 	struct claim *c = data;
-	char *text = NULL;
-	size_t size;
-	FILE *users = open_memstream(&text, &size);
 
-	if (!users) {
-		out_of_memory(c->g);
-		return false;
-	}
 	/* What is made of it holds it, and the kernel lets no one else. */
-	device_own_users(d, 0, users);
-	return !refuse_users(c, users, &text, false) && !check_below(c, d);
+	return !refuse_users(c, d, 0, device_own_users, false) &&
+	       !check_below(c, d);
 }
 
 /* What a loop device stands on; what a dm or md device is made of. */
