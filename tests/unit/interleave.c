@@ -532,6 +532,19 @@ int __wrap_pthread_setname_np(pthread_t id, const char *name)
 
 /* ---- what the compiler calls for each access to an _Atomic ------------ */
 
+/* One that makes @value of what is there, @old, and of its argument, @v. */
+#define FETCH(bits, type, name, what, value)				\
+type __tsan_atomic##bits##_##name(type *p, type v, int order);		\
+type __tsan_atomic##bits##_##name(type *p, type v, int order)		\
+{									\
+	type old;							\
+									\
+	interleave_point(what);						\
+	old = *p;							\
+	*p = value;							\
+	return old;							\
+}
+
 #define ATOMICS(bits, type)						\
 type __tsan_atomic##bits##_load(type *p, int order);			\
 type __tsan_atomic##bits##_load(type *p, int order)			\
@@ -545,40 +558,10 @@ void __tsan_atomic##bits##_store(type *p, type v, int order)		\
 	interleave_point("store");					\
 	*p = v;								\
 }									\
-type __tsan_atomic##bits##_exchange(type *p, type v, int order);	\
-type __tsan_atomic##bits##_exchange(type *p, type v, int order)		\
-{									\
-	type old;							\
-									\
-	interleave_point("exchange");					\
-	old = *p;							\
-	*p = v;								\
-	return old;							\
-}									\
-type __tsan_atomic##bits##_fetch_add(type *p, type v, int order);	\
-type __tsan_atomic##bits##_fetch_add(type *p, type v, int order)	\
-{									\
-	interleave_point("add");					\
-	*p += v;							\
-	return *p - v;							\
-}									\
-type __tsan_atomic##bits##_fetch_sub(type *p, type v, int order);	\
-type __tsan_atomic##bits##_fetch_sub(type *p, type v, int order)	\
-{									\
-	interleave_point("subtract");					\
-	*p -= v;							\
-	return *p + v;							\
-}									\
-type __tsan_atomic##bits##_fetch_or(type *p, type v, int order);		\
-type __tsan_atomic##bits##_fetch_or(type *p, type v, int order)		\
-{									\
-	type old;							\
-									\
-	interleave_point("or");						\
-	old = *p;							\
-	*p |= v;							\
-	return old;							\
-}									\
+FETCH(bits, type, exchange, "exchange", v)				\
+FETCH(bits, type, fetch_add, "add", old + v)				\
+FETCH(bits, type, fetch_sub, "subtract", old - v)			\
+FETCH(bits, type, fetch_or, "or", old | v)				\
 bool __tsan_atomic##bits##_compare_exchange_strong(type *p, type *old,	\
 						   type v, int success,	\
 						   int failure);	\
