@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 from durabenchlib.errors import Failure
-from durabenchlib.lab import initramfs, kernels
+from durabenchlib.lab import initramfs, kernels, qemu
 from durabenchlib.lab.kernels import Kernel
 
+# What is fetched where there is no stock kernel yet.
+SERIES = "6.12"
 MEASUREMENT = """
 schema = "durabench-measurement/1"
 name = "small"
@@ -162,3 +164,14 @@ def own_image(tmp_path: Path) -> Path:
     image = tmp_path / "bzImage"
     image.write_bytes(bytes(header) + b"7.4.0-mine (me@here) #1 SMP\0" + bytes(64))
     return image
+
+
+@pytest.fixture
+def stock(tools: None) -> Kernel:
+    """A stock kernel, fetched if none is there."""
+    try:
+        qemu.program()
+        found = kernels.fetched()
+        return found[-1] if found else kernels.fetch([SERIES])[0]
+    except Failure as failure:
+        pytest.skip(str(failure))

@@ -8,26 +8,12 @@ from pathlib import Path
 
 import pytest
 from durabenchlib import formats
-from durabenchlib.errors import Failure
-from durabenchlib.lab import kernels, qemu
 from durabenchlib.lab.kernels import Kernel
 
 from command import durabench
 
-SERIES = "6.12"
 # Two boots under an emulated CPU, on a busy machine.
 LIMIT_S = 900
-
-
-@pytest.fixture
-def stock(tools: None) -> Kernel:
-    """A stock kernel, fetched if none is there."""
-    try:
-        qemu.program()
-        found = kernels.fetched()
-        return found[-1] if found else kernels.fetch([SERIES])[0]
-    except Failure as failure:
-        pytest.skip(str(failure))
 
 
 def test_two_guests_in_virtual_time_agree(small: str, stock: Kernel, tmp_path: Path) -> None:

@@ -13,13 +13,10 @@ from pathlib import Path
 
 import pytest
 from durabenchlib import cli, signals
-from durabenchlib.errors import Failure
 from durabenchlib.lab import kernels, powercut, qemu
 from durabenchlib.lab.kernels import Kernel
 from durabenchlib.lab.powercut import STRATEGIES, Case, Outcome, Row
 from rich.console import Console
-
-SERIES = "6.12"
 
 
 def outcome(case: Case, **numbers: int) -> Outcome:
@@ -139,17 +136,6 @@ def test_what_failed_is_told_and_the_rest_kept(tmp_path: Path, kernel: Kernel) -
     refused = powercut._outcome(kernel, case, tmp_path, qemu.End())
     assert (refused.error, refused.cuts) == (None, 0)
     assert refused.refused
-
-
-@pytest.fixture
-def stock(tools: None) -> Kernel:
-    """A stock kernel, fetched if none is there."""
-    try:
-        qemu.program()
-        found = kernels.fetched()
-        return found[-1] if found else kernels.fetch([SERIES])[0]
-    except Failure as failure:
-        pytest.skip(str(failure))
 
 
 def test_promises_are_kept_in_a_guest_and_controls_lose(stock: Kernel) -> None:
