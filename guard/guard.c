@@ -23,6 +23,7 @@
 
 #include "device.h"
 #include "guard.h"
+#include "util/printable.h"
 
 #define VARIABLE "DURABENCH_CLAIMS"
 
@@ -51,17 +52,6 @@ struct claim {
 	unsigned int nr_fds;
 };
 
-/*
- * A label or a path is anybody's, and must neither break a line nor act on a
- * terminal.
- */
-static void clean(char *s)
-{
-	for (; *s; s++)
-		if ((unsigned char)*s < ' ' || *s == '\x7f')
-			*s = '?';
-}
-
 static int __attribute__((format(printf, 3, 4)))
 fail(struct guard *g, int err, const char *fmt, ...)
 {
@@ -70,7 +60,7 @@ fail(struct guard *g, int err, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(g->error, sizeof(g->error), fmt, ap);
 	va_end(ap);
-	clean(g->error);
+	printable(g->error);
 	return -err;
 }
 
@@ -410,7 +400,7 @@ static int prepare(struct claim *c, int table, struct guard_device *info,
 		ret = device_contents(&c->device, c->fds[0], holds);
 	if (fclose(holds))
 		return out_of_memory(g);
-	clean(info->holds);
+	printable(info->holds);
 	if (ret)
 		return fail(g, -ret,
 			    "%s can't be read, so what is on it can't be seen: %s",

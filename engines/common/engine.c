@@ -15,22 +15,7 @@
 
 #include "engine.h"
 #include "util/json.h"
-
-/*
- * A name from a file may hold what a terminal obeys, or ends its line: control
- * characters, those of UTF-8 too (U+0080 to U+009F), become question marks.
- */
-static void make_printable(char *text)
-{
-	unsigned char *s = (unsigned char *)text;
-
-	for (; *s; s++) {
-		if (*s == 0xc2 && s[1] >= 0x80 && s[1] <= 0x9f)
-			s[0] = s[1] = '?';
-		else if (*s < 0x20 || *s == 0x7f)
-			*s = '?';
-	}
-}
+#include "util/printable.h"
 
 void engine_error(const struct engine_job *j, const struct thread_data *td,
 		  const char *fmt, ...)
@@ -41,11 +26,11 @@ void engine_error(const struct engine_job *j, const struct thread_data *td,
 	va_start(ap, fmt);
 	vsnprintf(msg, sizeof(msg), fmt, ap);
 	va_end(ap);
-	make_printable(msg);
+	printable(msg);
 
 	if (td && td->o.name) {
 		snprintf(name, sizeof(name), "%s", td->o.name);
-		make_printable(name);
+		printable(name);
 		snprintf(line, sizeof(line), "fio-%s: job %s: %s\n",
 			 j->engine, name, msg);
 	} else {
