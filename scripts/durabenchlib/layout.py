@@ -40,6 +40,7 @@ def reader() -> Path:
 
 
 def _library(built_in: Path, file: str, why: str) -> Path:
+    """What is installed into lib/durabench, and built in that folder."""
     folder = _CHECKOUT / "build" / built_in if _CHECKOUT else _PREFIX / "lib" / "durabench"
     found = [folder / file] if _CHECKOUT else [*_PREFIX.glob(f"lib*/durabench/{file}"), *_PREFIX.glob(f"lib/*/durabench/{file}")]
     for path in found:
@@ -50,12 +51,7 @@ def _library(built_in: Path, file: str, why: str) -> Path:
 
 def powercut() -> Path:
     """Folder of the programs that cut the power of the lab's devices."""
-    folder = _CHECKOUT / "build" / "lab" / "powercut" if _CHECKOUT else _PREFIX / "lib" / "durabench"
-    found = [folder] if _CHECKOUT else [folder, *_PREFIX.glob("lib*/durabench"), *_PREFIX.glob("lib/*/durabench")]
-    for path in found:
-        if (path / "durabench-powercut").is_file():
-            return path
-    raise Failure(Exit.MISSING, f"{folder / 'durabench-powercut'} is not there: {_remedy('it is built where libbsd-dev is')}")
+    return _library(Path("lab", "powercut"), "durabench-powercut", "it is built where libbsd-dev is").parent
 
 
 def published() -> Path:
