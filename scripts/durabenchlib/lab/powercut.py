@@ -36,7 +36,7 @@ BLOCKS = {1: 256, 16: 64}
 # A linear table has targets of so many sectors, each behind a gap of as many.
 TARGET = 256
 POWERCUT = Path("/powercut")
-# The guest's devices. All are the model of an NVMe drive with sectors of 512 bytes, each of which survives by itself, and a cache that
+# The guest's devices, of which those are made that a case needs. All are the model of an NVMe drive with sectors of 512 bytes, each of which survives by itself, and a cache that
 # is small enough to be emptied in between.
 DEVICES: dict[str, dict[str, int | str]] = {
     "nbd0": {"capacity": 64 << 20},
@@ -44,15 +44,44 @@ DEVICES: dict[str, dict[str, int | str]] = {
     "nbd2": {"capacity": 64 << 20, "ignore_fua": "true"},
     # mkfs.xfs makes no smaller file system.
     "nbd3": {"capacity": 320 << 20},
+    # What the kernel's targets for NVMe and SCSI stand on.
+    **{name: {"capacity": 64 << 20} for name in ("nbd4", "nbd5")},
+    **{name: {"capacity": 64 << 20, "ignore_fua": "true"} for name in ("nbd6", "nbd7")},
 }
-
-MODULES = ["nbd", "dm_mod", "xfs"]
 # What an engine says on a kernel that can't do what the strategy is about.
 REFUSED = "has no RWF_DONTCACHE"
 
-Place = Literal["raw", "ignores-fua", "table", "table2", "dm", "dm2", "xfs"]
+Place = Literal["raw", "ignores-fua", "nvme", "nvme-ignores-fua", "scsi", "scsi-ignores-fua", "table", "table2", "dm", "dm2", "xfs"]
 Pattern = Literal["write", "randwrite"]
 PATTERNS: tuple[Pattern, ...] = ("write", "randwrite")
+
+
+@dataclass(frozen=True)
+class Where:
+    """A place: the devices whose power is cut, what fio writes to, the calls of lab/init that make it of them, and what the kernel
+    needs for it."""
+
+    devices: tuple[str, ...]
+    target: str
+    make: str = ""
+    modules: tuple[str, ...] = ()
+
+
+NVME = ("nvmet_tcp", "nvme_tcp")
+SCSI = ("target_core_mod", "target_core_iblock", "tcm_loop", "sd_mod", "sg")
+PLACES: dict[Place, Where] = {
+    "raw": Where(("nbd0",), "/dev/nbd0"),
+    "ignores-fua": Where(("nbd2",), "/dev/nbd2"),
+    "nvme": Where(("nbd4",), "/dev/nbd4-nvme", "make_nvme nbd4", NVME),
+    "nvme-ignores-fua": Where(("nbd6",), "/dev/nbd6-nvme", "make_nvme nbd6", NVME),
+    "scsi": Where(("nbd5",), "/dev/nbd5-scsi", "make_scsi nbd5", SCSI),
+    "scsi-ignores-fua": Where(("nbd7",), "/dev/nbd7-scsi", "make_scsi nbd7", SCSI),
+    "table": Where(("nbd0",), "mapped"),
+    "table2": Where(("nbd0", "nbd1"), "mapped"),
+    "dm": Where(("nbd0",), plan.DM, modules=("dm_mod",)),
+    "dm2": Where(("nbd0", "nbd1"), plan.DM, modules=("dm_mod",)),
+    "xfs": Where(("nbd3",), plan.MOUNT, "make_xfs nbd3", ("xfs",)),
+}
 
 
 @dataclass(frozen=True)
@@ -74,6 +103,8 @@ def _strategies() -> Iterator[Strategy]:
     for name in ("dsync", "rwf-dsync", "fua", "fua-flush", "write-flush"):
         depths = (1, 32) if name.startswith("fua") else (1,)
         yield Strategy(name, "fua-dsync", (f"strategy={name}",), ("raw", "xfs"), depths=depths)
+    yield Strategy("nvme-fua", "fua-dsync", ("strategy=nvme-fua",), ("nvme",), depths=(1, 32))
+    yield Strategy("scsi-fua", "fua-dsync", ("strategy=scsi-fua",), ("scsi",))
     for coalesce in (0, 1):
         for name in ("kernel", "per-target", "per-device"):
             places: tuple[Place, ...] = ("dm", "dm2")
@@ -90,7 +121,9 @@ def _strategies() -> Iterator[Strategy]:
     # The controls.
     yield Strategy("none", "fua-dsync", ("strategy=none",), ("raw",), promises=False)
     yield Strategy("buffered", "dontcache-kick", ("strategy=buffered",), ("xfs",), promises=False)
-    yield Strategy("fua,device-ignores-it", "fua-dsync", ("strategy=fua",), ("ignores-fua",), promises=False)
+    ignoring: dict[str, Place] = {"fua": "ignores-fua", "nvme-fua": "nvme-ignores-fua", "scsi-fua": "scsi-ignores-fua"}
+    for name, place in ignoring.items():
+        yield Strategy(f"{name},device-ignores-it", "fua-dsync", (f"strategy={name}",), (place,), promises=False)
     options = ("strategy=per-device", "coalesce=1")
     yield Strategy("per-device,broken-coalescer", "broken-coalescer", options, ("table",), promises=False, sync=2, jobs=(16,))
 
@@ -125,9 +158,8 @@ class Case:
         return self.jobs * BLOCKS[self.jobs]
 
     @property
-    def nodes(self) -> list[str]:
-        """The devices whose power is cut."""
-        return {"ignores-fua": ["nbd2"], "xfs": ["nbd3"], "table2": ["nbd0", "nbd1"], "dm2": ["nbd0", "nbd1"]}.get(self.place, ["nbd0"])
+    def where(self) -> Where:
+        return PLACES[self.place]
 
 
 @dataclass
@@ -309,18 +341,21 @@ def _make_initrd(kernel: Kernel, cases: Iterable[Case], folder: Path) -> None:
     guest.put(root, plan.MODELS, [layout.plugin("devicemodel")])
     conf = layout.lab() / "model" / "nvme.conf"
     (root / plan.MODELS.relative_to("/") / conf.name).write_bytes(conf.read_bytes())
-    initramfs.add_modules(root, kernel, [*plan.ALWAYS, *MODULES], plan.OPTIONAL)
+    wheres = list(dict.fromkeys(case.where for case in cases))
+    modules = [*plan.ALWAYS, "nbd", *dict.fromkeys(name for where in wheres for name in where.modules)]
+    initramfs.add_modules(root, kernel, modules, plan.OPTIONAL)
     (root / "init").write_bytes((layout.lab() / "init").read_bytes())
     (root / "init").chmod(0o755)
     folder = root / plan.PLAN.relative_to("/")
     folder.mkdir()
     # A cut makes hundreds of messages, each of which takes its time on the console.
     lines = ["dmesg -n 1"]
-    for name, settings in DEVICES.items():
+    for name in sorted({name for where in wheres for name in where.devices}):
+        settings = DEVICES[name]
         words = [f"{key}={value}" for key, value in settings.items()]
         words += [f"sector={SECTOR}", "cache=1", f"control=/run/{name}.power", f"file=/dev/shm/{name}"]
         lines.append(f"make_nbd {name} {plan.MODELS}/{layout.plugin('devicemodel').name} conf={plan.MODELS}/{conf.name} {shlex.join(words)}")
-    lines += ["make_xfs nbd3", "hand_out guest"]
+    lines += [where.make for where in wheres if where.make] + ["hand_out guest"]
     for number, case in enumerate(cases):
         lines += list(_lines(number, case, folder))
     formats.write_text(folder / "plan", "".join(f"{line}\n" for line in lines))
@@ -330,11 +365,12 @@ def _make_initrd(kernel: Kernel, cases: Iterable[Case], folder: Path) -> None:
 def _lines(number: int, case: Case, folder: Path) -> Iterator[str]:
     """The calls of lab/init for a case; writes the tables that they need."""
     strategy = case.strategy
-    images = [f"/dev/shm/{node}" for node in case.nodes]
-    nodes = [f"/dev/{node}" for node in case.nodes]
+    where = case.where
+    images = [f"/dev/shm/{name}" for name in where.devices]
+    nodes = [f"/dev/{name}" for name in where.devices]
     per_job = BLOCKS[case.jobs] * BLOCK
     words = ["--seed", str(case.seed), "--cuts", str(case.cuts), "--jobs", str(case.jobs), "--blocks", str(case.blocks)]
-    words += ["--table", f"{plan.PLAN}/{number}.left"] + [word for node in case.nodes for word in ("--power", f"/run/{node}.power")]
+    words += ["--table", f"{plan.PLAN}/{number}.left"] + [word for name in where.devices for word in ("--power", f"/run/{name}.power")]
     words += ["--promise", "sync" if strategy.sync else "write", "--most", str(case.most_us)]
     if case.place == "xfs":
         words += ["--device", nodes[0], "--directory", plan.MOUNT]
@@ -351,18 +387,15 @@ def _lines(number: int, case: Case, folder: Path) -> Iterator[str]:
     fio += [f"--fdatasync={strategy.sync}"] if strategy.sync else []
     fio += ["--serialize_overlap=1"] if case.depth > 1 else []
     if case.place == "xfs":
-        fio += [f"--directory={plan.MOUNT}", "--filename_format=$jobnum", "--allow_file_create=0", "--invalidate=0"]
+        fio += [f"--directory={where.target}", "--filename_format=$jobnum", "--allow_file_create=0", "--invalidate=0"]
     else:
-        fio += [f"--offset_increment={per_job}"]
+        fio += [f"--offset_increment={per_job}", f"--filename={where.target}"]
     if case.place.startswith("table"):
         formats.write_text(folder / f"{number}.table", _table(case, nodes))
-        fio += [f"--table={plan.PLAN}/{number}.table", "--filename=mapped"]
+        fio += [f"--table={plan.PLAN}/{number}.table"]
     elif case.place.startswith("dm"):
         formats.write_text(folder / f"{number}.table", _table(case, nodes))
         yield f"make_dm {plan.PLAN}/{number}.table"
-        fio += [f"--filename={plan.DM}"]
-    elif case.place != "xfs":
-        fio += [f"--filename={nodes[0]}"]
     engine = POWERCUT if strategy.engine == "broken-coalescer" else plan.ENGINES
     yield f"cut_power {number} {engine}/fio-{strategy.engine}.so {shlex.join([*words, '--', *fio])}"
     if case.place.startswith("dm"):
