@@ -9,6 +9,7 @@ import errno
 import mmap
 import os
 import platform
+import re
 import subprocess
 import tempfile
 from pathlib import Path
@@ -55,6 +56,12 @@ def memory_bytes() -> int:
 def available_bytes() -> int:
     """MemAvailable."""
     return 1024 * int(_field("/proc/meminfo", "MemAvailable").split()[0])
+
+
+def oom_kills() -> int:
+    """Processes that the kernel has killed for want of memory, of the machine's or of a cgroup's, since it booted."""
+    found = re.search(r"^oom_kill (\d+)$", _read("/proc/vmstat"), re.MULTILINE)
+    return int(found[1]) if found else 0
 
 
 def fio_version(fio: Path) -> str:

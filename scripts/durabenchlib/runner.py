@@ -32,6 +32,7 @@ from .targets import Cleared
 MARGIN_S = 60.0
 SLOW_BYTES_PER_S = 8 << 20
 _KILLED = re.compile(r"fio: pid=\d+, got signal=\d+")
+_TIMED_OUT = "timeout: sending signal "
 # How long fio may take to end after it was told to.
 GRACE_S = 10
 
@@ -284,7 +285,7 @@ def _repeat(
     own = own_environment(made)
     formats.write_json(folder / "command.json", {"command": words, "environment": own})
     repetition.started = environment.now()
-    start = time.monotonic()
+    start, killed_before = time.monotonic(), environment.oom_kills()
 
     def run(words: Sequence[str]) -> int:
         return _supervise(words, folder, own, claims, stop, lambda: tick(time.monotonic() - start))
@@ -302,7 +303,8 @@ def _repeat(
     if stop:
         repetition.status, repetition.reason = "interrupted", str(stop.failure())
         return
-    repetition.reason = reason(made, folder, repetition.exit_status or 0, made.limit_s(repetition.case))
+    out_of_memory = environment.oom_kills() > killed_before
+    repetition.reason = reason(made, folder, repetition.exit_status or 0, made.limit_s(repetition.case), out_of_memory)
     repetition.status = "failed" if repetition.reason else "ok"
 
 
@@ -319,16 +321,17 @@ def _supervise(
     others = signals.children()
     with open(folder / "stderr.txt", "wb") as stderr:
         # Its own session, so that Ctrl-C reaches this process alone, which then ends the command in order.
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=stderr,
-            stderr=stderr,
-            cwd=folder,
-            env={**os.environ, **own, **(claims.environment if claims else {})},
-            pass_fds=claims.descriptors if claims else (),
-            start_new_session=True,
-        )
+        with signals.killed_first():
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=stderr,
+                stderr=stderr,
+                cwd=folder,
+                env={**os.environ, **own, **(claims.environment if claims else {})},
+                pass_fds=claims.descriptors if claims else (),
+                start_new_session=True,
+            )
         try:
             while not stop and not signals.wait(process, 0.5):
                 tick()
@@ -375,8 +378,8 @@ def _command(made: Plan, repetition: Repetition, observer: Path, observe: Sequen
 
 
 def _limit(seconds: float) -> list[str]:
-    """What a command begins with that is to end after some time."""
-    return ["timeout", f"--kill-after={GRACE_S}", f"{max(seconds, 1.0):.0f}"]
+    """What a command begins with that is to end after some time. It says so when it ends it: the status may be that of a signal, too."""
+    return ["timeout", "--verbose", f"--kill-after={GRACE_S}", f"{max(seconds, 1.0):.0f}"]
 
 
 def own_environment(made: Plan) -> dict[str, str]:
@@ -384,34 +387,41 @@ def own_environment(made: Plan) -> dict[str, str]:
     return {"DURABENCH_ENGINES": made.environment.engines, "LC_ALL": "C"}
 
 
-def reason(made: Plan, folder: Path, status: int, limit_s: float) -> str | None:
-    """Why a repetition failed, in fio's or the engine's own words where they have some; None if it did not."""
-    if status in (124, 137, -signal.SIGKILL):
+def reason(made: Plan, folder: Path, status: int, limit_s: float, out_of_memory: bool = False) -> str | None:
+    """Why a repetition failed, in fio's or the engine's own words where they have some; None if it did not. `out_of_memory`: the kernel
+    has ended processes for want of it meanwhile."""
+    said = _lines(folder / "stderr.txt")
+    if status == 124 or any(line.startswith(_TIMED_OUT) for line in said):
         return (
             f"ended after {limit_s:.0f} s, its time limit: it hangs, or the target is too slow for it; "
             "--time-limit SECONDS gives it longer"
         )
+    words, killed = _why(made, folder, status, said)
+    if killed and out_of_memory:
+        return f"{words}: out of memory, the machine's or its cgroup's"
+    return words
+
+
+def _why(made: Plan, folder: Path, status: int, said: Sequence[str]) -> tuple[str | None, bool]:
+    """Why a repetition failed that was not ended by its time limit, and whether fio or a job of it was killed."""
+    if status in (128 + signal.SIGKILL, -signal.SIGKILL):
+        return "fio was killed (SIGKILL)", True
     try:
         document = fiojson.read(folder / "fio.json")
     except Failure as error:
-        return _last_words(made, folder, _lines(folder / "fio.json")) or str(error)
+        return _words(made, [*said, *_lines(folder / "fio.json")]) or str(error), False
     errors = document.errors()
     if made.environment.hosts:
         # fio's client goes on without a host that it can't reach, that drops the job or that dies meanwhile, by status 0.
         lacking = hosts.missing(made.environment.hosts, Counter(job.host for job in document.jobs))
         if lacking:
-            words = _last_words(made, folder, document.messages)
-            return f"{lacking}: {words}" if words else lacking
+            words = _words(made, [*said, *document.messages])
+            return f"{lacking}: {words}" if words else lacking, False
     # Of a job that was killed, as for want of memory, fio says so and ends by status 0.
-    killed = any(_KILLED.match(line) for line in (*_lines(folder / "stderr.txt"), *document.messages))
+    killed = any(_KILLED.match(line) for line in (*said, *document.messages))
     if status == 0 and not errors and not killed:
-        return None
-    return _last_words(made, folder, document.messages) or "; ".join(errors) or f"exit status {status}"
-
-
-def _last_words(made: Plan, folder: Path, messages: Sequence[str]) -> str | None:
-    """What a repetition had to say of its failure."""
-    return _words(made, [*_lines(folder / "stderr.txt"), *messages])
+        return None, False
+    return _words(made, [*said, *document.messages]) or "; ".join(errors) or f"exit status {status}", killed
 
 
 def _lines(path: Path) -> list[str]:

@@ -101,6 +101,21 @@ def die_with_parent(number: int) -> None:
     _prctl(_PR_SET_PDEATHSIG, number)
 
 
+@contextlib.contextmanager
+def killed_first() -> Iterator[None]:
+    """When memory is short, the kernel kills what is started meanwhile before this process, which can then tell of it, and before
+    whatever else there is. Where that can't be asked for, it goes by size."""
+    own = Path("/proc/self/oom_score_adj")
+    before = own.read_text(encoding="ascii")
+    with contextlib.suppress(OSError):
+        own.write_text("1000", encoding="ascii")
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            own.write_text(before, encoding="ascii")
+
+
 def adopt_orphans() -> None:
     """Become the parent of every descendant whose own parent dies, so that `end_children` finds it. fio's jobs are in sessions
     of their own: a signal to the process group does not reach them, and they outlive a fio that is killed."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from durabenchlib import formats, signals
+from durabenchlib import environment, formats, signals
 from durabenchlib.errors import Exit, Failure
 from durabenchlib.formats import Repetition, Run
 from durabenchlib.lab import guest, initramfs, plan, qemu
@@ -208,6 +209,20 @@ def test_a_guest_without_memory(execute: Execute, fake_qemu: Callable[[str], Non
     fake_qemu(BOOTED + oom + REPEAT.format(status=137, stderr="", fio=FIO) + "echo 'durabench: done'")
     with pytest.raises(Failure, match="ran out of memory and ended fio; --memory SIZE gives it more"):
         execute()
+
+
+@pytest.mark.parametrize("kills", [0, 1])
+def test_a_host_without_memory(
+    execute: Execute, fake_qemu: Callable[[str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kills: int
+) -> None:
+    """QEMU is the largest, so what the kernel kills first."""
+    fake_qemu(BOOTED + "kill -9 $$")
+    counted = iter([5, 5 + kills])
+    monkeypatch.setattr(environment, "oom_kills", lambda: next(counted))
+    said = ["qemu-system-x86_64 was killed (SIGKILL)", ": out of memory, this machine's or its cgroup's"][: 1 + kills]
+    with pytest.raises(Failure, match=re.escape("".join(said)) + " \\(see"):
+        execute()
+    assert kept(tmp_path).status == "failed"
 
 
 def test_a_repetition_over_its_time(execute: Execute, fake_qemu: Callable[[str], None]) -> None:

@@ -75,7 +75,7 @@ def test_the_command_is_that_of_a_run(small: str, kernel: Kernel, tmp_path: Path
     assert kept["environment"] == {"DURABENCH_ENGINES": "/engines", "LC_ALL": "C"}
     text = " ".join(kept["command"])
     assert text.startswith("/bin/durabench-observe --die-with-parent -d /dev/nullb0 ")
-    assert "-- timeout --kill-after=10 7 /bin/fio --output-format=json+ --output=/results/001-seq-fua-1/fio.json " in text
+    assert "-- timeout --verbose --kill-after=10 7 /bin/fio --output-format=json+ --output=/results/001-seq-fua-1/fio.json " in text
     assert (folder / "command").read_text().splitlines() == ["export DURABENCH_ENGINES=/engines LC_ALL=C", f"exec {text}"]
 
 
@@ -85,7 +85,7 @@ def test_files_are_laid_out_before_what_is_observed(small: str, kernel: Kernel, 
     folder = root / "plan/001-files-fua-1"
     assert (folder / "fill").read_text().splitlines() == [
         "export DURABENCH_ENGINES=/engines LC_ALL=C",
-        "exec /bin/durabench-observe --die-with-parent -- timeout --kill-after=10 7 "
+        "exec /bin/durabench-observe --die-with-parent -- timeout --verbose --kill-after=10 7 "
         "/bin/fio --create_only=1 /results/001-files-fua-1/job.fio",
     ]
     assert "--create_only" not in (folder / "command").read_text()

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from .. import signals
+from .. import environment, signals
 from ..errors import Exit, Failure
 
 Clock = Literal["virtual", "host"]
@@ -170,6 +170,7 @@ class Console:
 
 def run(machine: Machine, console: Console, log: Path, stop: signals.Stop, tick: Callable[[], None]) -> End:
     """Run a guest to its end and keep its console in `log`; calls `tick` now and then."""
+    killed_before = environment.oom_kills()
     with open(log, "wb") as file, open(f"{log}.qemu", "w+b") as errors:
         process = subprocess.Popen(
             [*MORTAL, *machine.command("stdio")],
@@ -195,6 +196,7 @@ def run(machine: Machine, console: Console, log: Path, stop: signals.Stop, tick:
                     tick()
             if not stop and not hangs:
                 hangs = not signals.wait(process, END_S)
+            was_killed = process.poll() == -signal.SIGKILL
         finally:
             process.kill()
             process.wait()
@@ -203,7 +205,12 @@ def run(machine: Machine, console: Console, log: Path, stop: signals.Stop, tick:
         said = errors.read().decode("utf-8", "replace").strip()
     if not said:
         Path(f"{log}.qemu").unlink()
-    return End(_how_it_ended(console, hangs, process.returncode, said), console.killed)
+    error = _how_it_ended(console, hangs, process.returncode, said)
+    if was_killed and error:
+        error = f"{PROGRAM} was killed (SIGKILL)"
+        if environment.oom_kills() > killed_before:
+            error += ": out of memory, this machine's or its cgroup's"
+    return End(error, console.killed)
 
 
 def _how_it_ended(console: Console, hangs: bool, status: int, said: str) -> str:
