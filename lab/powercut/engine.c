@@ -6,8 +6,8 @@
  * what they tell fio, as they are.
  *
  * Around a power cut the jobs wait, at the gate, before their next request,
- * once all of theirs have ended. What fails for want of power (EIO) is no error
- * for fio, which goes on afterwards.
+ * once all of theirs have ended. What fails for want of power (EIO, and EROFS
+ * of ext4 after it) is no error for fio, which goes on afterwards.
  */
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -80,7 +80,7 @@ static void ended(struct io_u *io_u)
 {
 	if (io_u->ddir == DDIR_WRITE && !io_u->error && !io_u->resid)
 		written(io_u);
-	if (io_u->error == EIO) {
+	if (io_u->error == EIO || io_u->error == EROFS) {
 		witness->errors++;
 		io_u->error = 0;
 		io_u->resid = 0;

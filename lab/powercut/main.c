@@ -44,15 +44,16 @@
 #define MAX_DEVICES	4
 #define SHARED		"/dev/shm/durabench-powercut"
 #define PATIENCE	60		/* s until something must have happened */
-#define XFS_GOINGDOWN	_IOR('X', 125, uint32_t)
-#define XFS_GOING_NOLOGFLUSH	2
+/* XFS_IOC_GOINGDOWN and EXT4_IOC_SHUTDOWN, and the flag that loses the log. */
+#define SHUTDOWN	_IOR('X', 125, uint32_t)
+#define NOLOGFLUSH	2
 
 struct cutter {
 	/* what is asked for */
 	const char *power[MAX_DEVICES], *image[MAX_DEVICES];
 	unsigned int nr_power, nr_images;
 	const char *table;	/* where each block is found after a cut */
-	const char *device, *directory;	/* of an XFS; NULL: a device */
+	const char *device, *directory, *filesystem;	/* NULL: no files */
 	uint64_t cuts, seed, jobs, blocks;
 	uint64_t least, most;	/* us from switching on to the cut */
 	enum promise promise;
@@ -308,11 +309,11 @@ static void new_files(struct cutter *c)
 /* Nothing more gets to the device from a file system without power. */
 static void unmount_dead(struct cutter *c)
 {
-	uint32_t how = XFS_GOING_NOLOGFLUSH;
+	uint32_t how = NOLOGFLUSH;
 	const int fd = open(c->directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
 	/* It may have found out by itself. */
-	if ((fd < 0 || ioctl(fd, XFS_GOINGDOWN, &how)) && errno != EIO)
+	if ((fd < 0 || ioctl(fd, SHUTDOWN, &how)) && errno != EIO)
 		die("%s: %s", c->directory, strerror(errno));
 	if (fd >= 0)
 		close(fd);
@@ -356,7 +357,7 @@ static void cut(struct cutter *c)
 	c->w->generation++;
 	say(c, "on\n", "on");
 	if (c->directory) {
-		if (mount(c->device, c->directory, "xfs", 0, NULL))
+		if (mount(c->device, c->directory, c->filesystem, 0, NULL))
 			die("mount of %s: %s", c->directory, strerror(errno));
 		look(c);
 	}
@@ -429,6 +430,7 @@ static const struct option options[] = {
 	{ "table", required_argument, NULL, 't' },
 	{ "device", required_argument, NULL, 'd' },
 	{ "directory", required_argument, NULL, 'x' },
+	{ "filesystem", required_argument, NULL, 'f' },
 	{ "cuts", required_argument, NULL, 'n' },
 	{ "seed", required_argument, NULL, 's' },
 	{ "jobs", required_argument, NULL, 'j' },
@@ -450,6 +452,7 @@ static void parse(struct cutter *c, int argc, char *argv[])
 		case 't': c->table = optarg; break;
 		case 'd': c->device = optarg; break;
 		case 'x': c->directory = optarg; break;
+		case 'f': c->filesystem = optarg; break;
 		case 'n': c->cuts = number(optarg); break;
 		case 's': c->seed = number(optarg); break;
 		case 'j': c->jobs = number(optarg); break;
@@ -466,8 +469,8 @@ static void parse(struct cutter *c, int argc, char *argv[])
 	}
 	c->fio = argv + optind;
 	if (!c->nr_power || !c->table || !c->jobs || c->blocks < c->jobs ||
-	    c->least > c->most || !*c->fio || !c->device != !c->directory)
-		die("--power SOCKET... --table FILE --jobs N --blocks N [--image FILE]... [--device DEVICE --directory DIR] [--cuts N] [--seed N] [--least US] [--most US] [--promise write|sync] -- fio...");
+	    c->least > c->most || !*c->fio || !c->device != !c->directory || !c->device != !c->filesystem)
+		die("--power SOCKET... --table FILE --jobs N --blocks N [--image FILE]... [--device DEVICE --directory DIR --filesystem TYPE] [--cuts N] [--seed N] [--least US] [--most US] [--promise write|sync] -- fio...");
 }
 
 int main(int argc, char *argv[])

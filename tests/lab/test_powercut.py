@@ -62,7 +62,7 @@ def test_what_is_cut_covers_engines_jobs_and_depths() -> None:
     cases = [case for strategy in STRATEGIES.values() for case in powercut.cases_of(strategy, 10, 1)]
     promised = [case for case in cases if case.strategy.promises]
     assert {case.strategy.engine for case in promised} == {"fua-dsync", "dm-linear-flush", "dontcache-kick"}
-    assert {case.place for case in promised} == {"raw", "nvme", "scsi", "xfs", "table", "table2", "dm", "dm2"}
+    assert {case.place for case in promised} == {"raw", "nvme", "scsi", "xfs", "ext4", "table", "table2", "dm", "dm2"}
     for name in ("fua", "nvme-fua"):
         assert {case.depth for case in promised if case.strategy.name == name} == {1, 32}
     assert {each.name for each in STRATEGIES.values() if not each.promises} == {
@@ -156,6 +156,7 @@ def test_promises_are_kept_in_a_guest_and_controls_lose(stock: Kernel) -> None:
         "per-device,coalesce=1": "table2",
         "kernel": "dm",
         "kick,fdatasync": "xfs",
+        "rwf-dsync": "ext4",
         "none": "raw",
         "fua,device-ignores-it": "ignores-fua",
         "nvme-fua,device-ignores-it": "nvme-ignores-fua",
@@ -167,7 +168,7 @@ def test_promises_are_kept_in_a_guest_and_controls_lose(stock: Kernel) -> None:
     for name, place in wanted.items():
         all_cases = powercut.cases_of(STRATEGIES[name], 10, 1)
         case = next(each for each in all_cases if (each.place, each.pattern, each.jobs) == (place, "randwrite", 16))
-        cases.append(dataclasses.replace(case, cuts=2 if place == "xfs" else 5))
+        cases.append(dataclasses.replace(case, cuts=2 if place in powercut.FILES else 5))
     with signals.caught() as stop:
         outcomes = powercut._guest(stock, cases, Console(stderr=True), stop)
     for case, found in zip(cases, outcomes, strict=True):
@@ -176,4 +177,4 @@ def test_promises_are_kept_in_a_guest_and_controls_lose(stock: Kernel) -> None:
         assert found.acknowledged > 0, (case, found)
         assert (found.lost == 0) == case.strategy.promises, (case, found)
     # The cuts did take something from those that kept their promise.
-    assert all(found.dropped_sectors for case, found in zip(cases, outcomes, strict=True) if case.place != "xfs")
+    assert all(found.dropped_sectors for case, found in zip(cases, outcomes, strict=True) if case.place not in powercut.FILES)

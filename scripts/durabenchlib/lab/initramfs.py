@@ -22,6 +22,7 @@ from .kernels import Kernel
 TOOLS = {
     "busybox": "busybox-static",
     "dmsetup": "dmsetup",
+    "mkfs.ext4": "e2fsprogs",
     "mkfs.xfs": "xfsprogs",
     "nbdkit": "nbdkit",
     "nbd-client": "nbd-client",

@@ -36,8 +36,8 @@ BLOCKS = {1: 256, 16: 64}
 # A linear table has targets of so many sectors, each behind a gap of as many.
 TARGET = 256
 POWERCUT = Path("/powercut")
-# The guest's devices, of which those are made that a case needs. All are the model of an NVMe drive with sectors of 512 bytes, each of which survives by itself, and a cache that
-# is small enough to be emptied in between.
+# The guest's devices, of which those are made that a case needs. All are the model of an NVMe drive, each of whose sectors survives by
+# itself, and whose cache is small enough to be emptied in between.
 DEVICES: dict[str, dict[str, int | str]] = {
     "nbd0": {"capacity": 64 << 20},
     "nbd1": {"capacity": 64 << 20},
@@ -47,12 +47,15 @@ DEVICES: dict[str, dict[str, int | str]] = {
     # What the kernel's targets for NVMe and SCSI stand on.
     **{name: {"capacity": 64 << 20} for name in ("nbd4", "nbd5")},
     **{name: {"capacity": 64 << 20, "ignore_fua": "true"} for name in ("nbd6", "nbd7")},
+    # Where less survives by itself, ext4 can't always be mounted after a cut.
+    "nbd8": {"capacity": 64 << 20, "sector": 4096},
 }
 # What an engine says on a kernel that can't do what the strategy is about.
 REFUSED = "has no RWF_DONTCACHE"
 
-Place = Literal["raw", "ignores-fua", "nvme", "nvme-ignores-fua", "scsi", "scsi-ignores-fua", "table", "table2", "dm", "dm2", "xfs"]
+Place = Literal["raw", "ignores-fua", "nvme", "nvme-ignores-fua", "scsi", "scsi-ignores-fua", "table", "table2", "dm", "dm2", "xfs", "ext4"]
 Pattern = Literal["write", "randwrite"]
+FILES: tuple[Place, ...] = ("xfs", "ext4")
 PATTERNS: tuple[Pattern, ...] = ("write", "randwrite")
 
 
@@ -81,6 +84,7 @@ PLACES: dict[Place, Where] = {
     "dm": Where(("nbd0",), plan.DM, modules=("dm_mod",)),
     "dm2": Where(("nbd0", "nbd1"), plan.DM, modules=("dm_mod",)),
     "xfs": Where(("nbd3",), plan.MOUNT, "make_xfs nbd3", ("xfs",)),
+    "ext4": Where(("nbd8",), "/ext4", "make_ext4 nbd8 /ext4", ("ext4",)),
 }
 
 
@@ -102,7 +106,7 @@ class Strategy:
 def _strategies() -> Iterator[Strategy]:
     for name in ("dsync", "rwf-dsync", "fua", "fua-flush", "write-flush"):
         depths = (1, 32) if name.startswith("fua") else (1,)
-        yield Strategy(name, "fua-dsync", (f"strategy={name}",), ("raw", "xfs"), depths=depths)
+        yield Strategy(name, "fua-dsync", (f"strategy={name}",), ("raw", *FILES), depths=depths)
     yield Strategy("nvme-fua", "fua-dsync", ("strategy=nvme-fua",), ("nvme",), depths=(1, 32))
     yield Strategy("scsi-fua", "fua-dsync", ("strategy=scsi-fua",), ("scsi",))
     for coalesce in (0, 1):
@@ -114,9 +118,9 @@ def _strategies() -> Iterator[Strategy]:
             yield Strategy(f"{name}{suffix}", "dm-linear-flush", (f"strategy={name}", f"coalesce={coalesce}"), places, sync=2)
     # RWF_DONTCACHE is for files, and a flusher that failed once stays so, until fio is started anew.
     for name in ("buffered", "dontcache", "inline", "kick", "direct"):
-        places = ("raw", "xfs")
+        places = ("raw", *FILES)
         if name in ("dontcache", "kick"):
-            places = ("xfs",)
+            places = FILES
         yield Strategy(f"{name},fdatasync", "dontcache-kick", (f"strategy={name}",), places, sync=4)
     # The controls.
     yield Strategy("none", "fua-dsync", ("strategy=none",), ("raw",), promises=False)
@@ -205,8 +209,8 @@ class Row:
 
 
 def cases_of(strategy: Strategy, cuts: int, seed: int) -> list[Case]:
-    """The cases of a strategy in one guest, `cuts` in all. Of several kinds of place a file system, whose cuts take a mount and a start
-    of fio each, gets a twentieth."""
+    """The cases of a strategy in one guest, `cuts` in all. Where there are others, file systems, whose cuts take a mount and a start of
+    fio each, get a twentieth."""
     made = [
         Case(strategy, place, pattern, jobs, depth, 0, 0)
         for place in strategy.places
@@ -214,8 +218,8 @@ def cases_of(strategy: Strategy, cuts: int, seed: int) -> list[Case]:
         for jobs in strategy.jobs
         for depth in (strategy.depths if jobs == 1 else strategy.depths[-1:])
     ]
-    files = [case for case in made if case.place == "xfs"]
-    rest = [case for case in made if case.place != "xfs"]
+    files = [case for case in made if case.place in FILES]
+    rest = [case for case in made if case.place not in FILES]
     share = cuts / 20 if rest and files else cuts if files else 0
     counts = [(case, math.ceil(share / len(files))) for case in files]
     counts += [(case, math.ceil((cuts - share) / len(rest))) for case in rest]
@@ -333,7 +337,7 @@ def _outcome(kernel: Kernel, case: Case, folder: Path, end: qemu.End) -> Outcome
 def _make_initrd(kernel: Kernel, cases: Iterable[Case], folder: Path) -> None:
     root = folder / "root"
     root.mkdir()
-    names = ["busybox", "dmsetup", "mkfs.xfs", "nbdkit", "nbd-client"]
+    names = ["busybox", "dmsetup", "mkfs.ext4", "mkfs.xfs", "nbdkit", "nbd-client"]
     built = layout.powercut()
     initramfs.add_programs(root, [*map(initramfs.tool, names), layout.fio(), built / "durabench-powercut"])
     guest.put(root, plan.ENGINES, layout.engines().glob("fio-*.so"))
@@ -352,8 +356,8 @@ def _make_initrd(kernel: Kernel, cases: Iterable[Case], folder: Path) -> None:
     lines = ["dmesg -n 1"]
     for name in sorted({name for where in wheres for name in where.devices}):
         settings = DEVICES[name]
-        words = [f"{key}={value}" for key, value in settings.items()]
-        words += [f"sector={SECTOR}", "cache=1", f"control=/run/{name}.power", f"file=/dev/shm/{name}"]
+        words = [f"{key}={value}" for key, value in {"sector": SECTOR, **settings}.items()]
+        words += ["cache=1", f"control=/run/{name}.power", f"file=/dev/shm/{name}"]
         lines.append(f"make_nbd {name} {plan.MODELS}/{layout.plugin('devicemodel').name} conf={plan.MODELS}/{conf.name} {shlex.join(words)}")
     lines += [where.make for where in wheres if where.make] + ["hand_out guest"]
     for number, case in enumerate(cases):
@@ -372,9 +376,9 @@ def _lines(number: int, case: Case, folder: Path) -> Iterator[str]:
     words = ["--seed", str(case.seed), "--cuts", str(case.cuts), "--jobs", str(case.jobs), "--blocks", str(case.blocks)]
     words += ["--table", f"{plan.PLAN}/{number}.left"] + [word for name in where.devices for word in ("--power", f"/run/{name}.power")]
     words += ["--promise", "sync" if strategy.sync else "write", "--most", str(case.most_us)]
-    if case.place == "xfs":
-        words += ["--device", nodes[0], "--directory", plan.MOUNT]
-        files = [f"{plan.MOUNT}/{job}" for job in range(case.jobs)]
+    if case.place in FILES:
+        words += ["--device", nodes[0], "--directory", where.target, "--filesystem", case.place]
+        files = [f"{where.target}/{job}" for job in range(case.jobs)]
         left = "".join(f"{job * per_job // SECTOR} {per_job // SECTOR} linear {file} 0\n" for job, file in enumerate(files))
     else:
         words += [word for image in images for word in ("--image", image)]
@@ -386,7 +390,7 @@ def _lines(number: int, case: Case, folder: Path) -> Iterator[str]:
     fio += ["--time_based", "--runtime=1000000", "--eta=never", "--disk_util=0", "--clocksource=clock_gettime", f"--randseed={case.seed}"]
     fio += [f"--fdatasync={strategy.sync}"] if strategy.sync else []
     fio += ["--serialize_overlap=1"] if case.depth > 1 else []
-    if case.place == "xfs":
+    if case.place in FILES:
         fio += [f"--directory={where.target}", "--filename_format=$jobnum", "--allow_file_create=0", "--invalidate=0"]
     else:
         fio += [f"--offset_increment={per_job}", f"--filename={where.target}"]

@@ -103,7 +103,7 @@ class Machine:
             *("-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"),
             *("-smp", str(self.cpus), "-m", self.memory),
             *("-kernel", str(self.image), "-initrd", str(self.initrd)),
-            *("-append", "console=ttyS0 quiet panic=-1 nokaslr null_blk.nr_devices=0 nbd.nbds_max=8"),
+            *("-append", "console=ttyS0 quiet panic=-1 nokaslr null_blk.nr_devices=0 nbd.nbds_max=9"),
             *(argument for number, disk in enumerate(self.disks) for argument in disk.arguments(number)),
             *("-serial", serial),
         ]
