@@ -7,7 +7,9 @@ import argparse
 import contextlib
 import errno
 import importlib
+import io
 import os
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn, TextIO
@@ -24,6 +26,13 @@ _COMMANDS = {
 
 class _Parser(argparse.ArgumentParser):
     """argparse ends with status 2 on wrong usage, which here means that a target was refused."""
+
+    def parse_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def, override]
+        # Of such a word argparse would make an empty list.
+        for word in args or ():
+            if re.fullmatch("--[a-z-]+=--", word):
+                self.error(f"argument {word.partition('=')[0]}: -- is no value")
+        return super().parse_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
         self.print_usage(sys.stderr)
@@ -66,6 +75,9 @@ class _Said:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; its exit status."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # What the terminal has no character for, as in a name, is told by its number.
+        sys.stdout.reconfigure(errors="backslashreplace")
     with contextlib.redirect_stderr(_Said(sys.stderr)):
         return _main(arguments)
 

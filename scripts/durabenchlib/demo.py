@@ -123,7 +123,7 @@ def run(args: argparse.Namespace) -> int:
         formats.write_json(output / "comparison.json", comparison)
         report.write_html(output / "report.html", runs, comparison)
     compare.print_text(comparison, Console())
-    say(console, f"report: {output / 'report.html'}\ncomparison: {output / 'comparison.json'}")
+    say(console, f"report: {output / 'report.html'}", f"comparison: {output / 'comparison.json'}")
     return Exit.OK
 
 

@@ -86,10 +86,10 @@ def run(args: argparse.Namespace) -> int:
     """Carry out `durabench doctor`."""
     examination = examine(args.target)
     if args.format == "json":
-        text = json.dumps(dataclasses.asdict(examination), indent=1)
+        lines = json.dumps(dataclasses.asdict(examination), indent=1).split("\n")
     else:
-        text = "\n".join(_lines(examination))
-    say(Console(), text)
+        lines = list(_lines(examination))
+    say(Console(), *lines)
     return Exit.OK if examination.complete() else Exit.MISSING
 
 

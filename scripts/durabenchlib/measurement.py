@@ -19,8 +19,9 @@ MIB = 1 << 20
 RESERVED = ("TARGET", "TARGET2", "STRATEGY", "COUNTERS", "DURABENCH_ENGINES")
 
 _VARIABLE = re.compile(r"\$\{([^}]*)\}")
-# What fio does not take for a part of a value: a new line, its own variables and arithmetic, comments.
-_NOT_PLAIN = re.compile(r"[\x00-\x1f\x7f$`#;]")
+# What fio does not take for a part of a value: a new line, its own variables and arithmetic, comments, blanks at an end. Nor is there
+# any text for what is no UTF-8.
+_NOT_PLAIN = re.compile(r"[\x00-\x1f\x7f$`#;\ud800-\udfff]|^ | \Z")
 _SIZE = re.compile(r"([0-9]{1,19})([kmgt]?)b?", re.IGNORECASE)
 _LIMIT = re.compile(r"0*[1-9][0-9]*(us|ms|s|m|h|d)?", re.IGNORECASE)
 _TIME = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(us|ms|s|m|h|d)?", re.IGNORECASE)

@@ -66,10 +66,10 @@ class Shown:
             self._bar.refresh()
 
 
-def say(console: Console, text: str) -> None:
-    """Print text as it is, but for what a terminal would obey: models of devices and names of files are in it."""
-    lines = "\n".join(map(printable, text.split("\n")))
-    console.print(lines, markup=False, highlight=False, soft_wrap=True)
+def say(console: Console, *lines: str) -> None:
+    """Print lines as they are, but for what a terminal would obey, or CI where it begins one: models of devices and names of files are
+    in them."""
+    console.print("\n".join(map(printable, lines)), markup=False, highlight=False, soft_wrap=True)
 
 
 def span(seconds: float) -> str:

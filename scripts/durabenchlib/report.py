@@ -369,7 +369,7 @@ def add_parser(subparsers: Any) -> None:
 
 def _gnuplot(args: argparse.Namespace) -> Path:
     """Folder of the gnuplot scripts."""
-    return args.gnuplot or args.output.with_name(f"{args.output.stem}-gnuplot")
+    return args.gnuplot or args.output.parent / f"{args.output.stem}-gnuplot"
 
 
 def _places(args: argparse.Namespace) -> list[Path]:

@@ -134,7 +134,7 @@ def _show(plan: runner.Plan, console: Console) -> None:
     known = [time for time in times if time is not None]
     lines += [f"time         {span(sum(known))}" + (" and what jobs take that end with their bytes" if len(known) < len(times) else "")]
     lines += [f"repetition   {repetition.dir} (at most {span(plan.limit_s(repetition.case))})" for repetition in plan.repetitions]
-    say(console, "\n".join(lines))
+    say(console, *lines)
 
 
 def count(text: str) -> int:

@@ -125,8 +125,8 @@ def _held(target: Target) -> Iterator[str]:
 
 
 def escape(path: str) -> str:
-    """A path as fio's filename= and directory= take it, where a colon would separate two."""
-    return path.replace("\\", "\\\\").replace(":", "\\:")
+    """A path as fio's filename= and directory= take it, where a colon would separate two. Any other backslash stands for itself."""
+    return path.replace(":", "\\:")
 
 
 def human(size: int) -> str:

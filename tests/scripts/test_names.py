@@ -278,7 +278,7 @@ def test_progress_and_messages() -> None:
     out = io.StringIO()
     console = Console(file=out, force_terminal=True, color_system=None, width=5000)
     for name in EVIL:
-        progress.say(console, name.replace("\n", " "))
+        progress.say(console, name)
         repetition = Repetition(1, name, name, 1, "001", elapsed_s=1.0, status="ok")
         progress.Shown(console, "").end(repetition)
     shown_as_text(out.getvalue())

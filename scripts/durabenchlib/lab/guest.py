@@ -99,7 +99,7 @@ def _shown(
     except OSError as error:
         failure = Failure(Exit.FAILED, os_message(error, output))
     if failure and not stop:
-        say(console, f"{name}: {failure}")
+        say(console, *(f"{name}: {line}" for line in str(failure).split("\n")))
     if output.exists():
         say(console, f"{name}: ended after {span(time.monotonic() - start)}, results: {shlex.quote(str(output))}")
     return failure
