@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from . import __version__, compare, environment, foreign, formats, judge, stats, tables
+from . import __version__, compare, environment, foreign, formats, judge, leftovers, stats, tables
 from .errors import Exit, Failure
 from .formats import MetricNoise, Noise
 from .results import Run
@@ -166,7 +166,7 @@ def add_parser(subparsers: Any) -> None:
         help=f"slowdown to be found, as 0.03 for 3%% (default: {', '.join(f'{effect:g}' for effect in _EFFECTS)})",
     )
     parser.add_argument("--output", metavar="FILE", type=Path, help="write the noise for durabench gate --noise")
-    parser.set_defaults(func=run, places=lambda args: [args.output.resolve().parent] if args.output else [])
+    parser.set_defaults(func=run, places=lambda args: leftovers.beside(args.output))
 
 
 def run(args: argparse.Namespace) -> int:

@@ -15,7 +15,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from . import advice, foreign, formats, judge, results, strategies, tables
+from . import advice, foreign, formats, judge, leftovers, results, strategies, tables
 from .errors import Exit, Failure
 from .formats import CaseComparison, Comparison, MeasurementComparison, MetricComparison, Noise, PublishedCell
 from .results import Pair, Repetition, Run
@@ -191,7 +191,7 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument("--format", choices=FORMATS, default="text", help="default: text")
     parser.add_argument("--output", metavar="FILE", type=Path, help="write to FILE instead of standard output")
-    parser.set_defaults(func=run, places=lambda args: [args.output.resolve().parent] if args.output else [])
+    parser.set_defaults(func=run, places=lambda args: leftovers.beside(args.output))
 
 
 def run(args: argparse.Namespace) -> int:

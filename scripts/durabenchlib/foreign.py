@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -38,7 +39,8 @@ _DEFINING = {
 
 def is_fio(path: Path) -> bool:
     """Whether a path is taken for fio's own files: a file that is no manifest of a run, or a folder without one."""
-    return path.is_file() and path.name != "run.json" or path.is_dir() and not (path / "run.json").exists()
+    # Of pathlib's own, some raise where a folder may not be looked into.
+    return path.is_file() and path.name != "run.json" or path.is_dir() and not os.path.exists(path / "run.json")
 
 
 def load(paths: Sequence[Path], label: str) -> Run:
@@ -126,7 +128,10 @@ def files(path: Path) -> list[Path]:
     """fio's files of a folder, in the order of their names, or the file itself."""
     if not path.is_dir():
         return [path]
-    found = sorted(each for each in path.iterdir() if each.suffix in (".json", ".json+") and each.is_file())
+    try:
+        found = sorted(each for each in path.iterdir() if each.suffix in (".json", ".json+") and each.is_file())
+    except OSError as error:
+        raise Failure(Exit.INPUT, f"{path}: can't be read: {error.strerror}") from None
     if not found:
         raise Failure(Exit.INPUT, f"{path}: has neither a run.json nor any file *.json of fio's")
     return found

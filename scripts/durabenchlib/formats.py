@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from . import leftovers
+from . import inputs, leftovers
 from .errors import Exit, Failure
 
 RUN = "durabench-run/1"
@@ -669,10 +669,8 @@ def decode(cls: type[T], data: Any, schema: str, path: Path) -> T:
 
 
 def _load(path: Path, what: str) -> Any:
-    if path.is_fifo():  # it would be waited for
-        raise Failure(Exit.INPUT, f"{path}: is a pipe, and not {what}")
     try:
-        text = path.read_text(encoding="utf-8")
+        text = inputs.content(path).decode("utf-8")
     except FileNotFoundError:
         raise Failure(Exit.INPUT, f"{path}: there is no such file; is this {what}?") from None
     except (OSError, UnicodeDecodeError) as error:

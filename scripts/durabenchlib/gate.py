@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from . import __version__, advice, compare, foreign, formats, order, results, tables
+from . import __version__, advice, compare, foreign, formats, leftovers, order, results, tables
 from .errors import Exit, Failure, os_message
 from .formats import CaseComparison, Check, Comparison, Gate, MeasurementComparison, Metric, MetricComparison
 from .results import Run
@@ -296,9 +296,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--markdown", metavar="FILE", type=Path, help="write a summary of less than 64 KB")
     parser.add_argument("--junit", metavar="FILE", type=Path, help="write JUnit XML")
     parser.add_argument("--json", metavar="FILE", type=Path, help="write JSON (durabench-gate/1)")
-    parser.set_defaults(
-        func=run, places=lambda args: [each.resolve().parent for each in (args.markdown, args.junit, args.json) if each]
-    )
+    parser.set_defaults(func=run, places=lambda args: leftovers.beside(args.markdown, args.junit, args.json))
 
 
 def run(args: argparse.Namespace) -> int:

@@ -92,6 +92,11 @@ def temporary() -> Path:
     return Path(os.environ.get("TMPDIR") or "/tmp")
 
 
+def beside(*files: Path | None) -> list[Path]:
+    """The folders in which these files, as far as there are any, are written."""
+    return [Path(os.path.realpath(file)).parent for file in files if file]
+
+
 def clear(places: Iterable[Path]) -> list[Path]:
     """Remove what killed processes of this user left in these folders (not in those below). Returns what was removed."""
     return [path for place in dict.fromkeys(places) for path in _left_in(place) if _clear(path)]

@@ -16,7 +16,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from . import fiojson, fiolog
+from . import fiojson, fiolog, inputs
 from .errors import Exit, Failure
 from .fiojson import Latency
 from .fiojson.latency import midpoint
@@ -59,8 +59,6 @@ class Log:
 
 def is_log(path: Path) -> bool:
     """Whether a file is a log, by how it begins, or by its name if it does not begin as JSON does."""
-    if path.is_fifo():
-        return False
     try:
         first = _beginning(path)
     except OSError:
@@ -69,7 +67,7 @@ def is_log(path: Path) -> bool:
 
 
 def _beginning(path: Path) -> str:
-    with path.open("rb") as file:
+    with inputs.opened(path) as file:
         return file.read(256).lstrip().partition(b"\n")[0].decode("utf-8", "replace")
 
 
@@ -142,6 +140,10 @@ def _lower(index: int) -> int:
 def _opened(path: Path) -> Iterator[fiolog.Log]:
     if path.suffix == ".fz":
         raise Failure(Exit.INPUT, f"{path}: is compressed; `fio --inflate-log={path}` prints what it holds")
+    try:
+        inputs.check(path)
+    except OSError as error:
+        raise Failure(Exit.INPUT, f"{path}: can't be read: {error.strerror}") from None
     with fiolog.opened(path, _PIECE) as log:
         yield log
 

@@ -18,7 +18,7 @@ import jinja2
 import markupsafe
 from rich.console import Console
 
-from . import __version__, advice, compare, figures, foreign, formats, gnuplot, results, strategies, tables
+from . import __version__, advice, compare, figures, foreign, formats, gnuplot, inputs, leftovers, results, strategies, tables
 from .errors import Exit, Failure
 from .figures import Context, Figure, Subject
 from .formats import CaseComparison, Comparison, MeasurementComparison
@@ -306,7 +306,7 @@ def _command(path: Path) -> str:
     if not path.exists():
         return ""
     try:
-        kept = json.loads(path.read_text(encoding="utf-8", errors="replace"))
+        kept = json.loads(inputs.text(path))
         words = [f"{name}={shlex.quote(str(value))}" for name, value in kept["environment"].items()]
         return " ".join([*words, shlex.join(map(str, kept["command"]))])
     except (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
@@ -315,7 +315,7 @@ def _command(path: Path) -> str:
 
 def _if_there(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8", errors="replace")
+        return inputs.text(path)
     except OSError:
         return ""
 
@@ -373,7 +373,7 @@ def _gnuplot(args: argparse.Namespace) -> Path:
 
 
 def _places(args: argparse.Namespace) -> list[Path]:
-    return [] if args.terminal else [args.output.resolve().parent, _gnuplot(args), *filter(None, [args.pictures])]
+    return [] if args.terminal else [*leftovers.beside(args.output), _gnuplot(args), *filter(None, [args.pictures])]
 
 
 def run(args: argparse.Namespace) -> int:

@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import fiojson, formats, layout, logs, measurement
+from . import fiojson, formats, inputs, layout, logs, measurement
 from .errors import Exit, Failure
 from .units import MIB
 
@@ -363,7 +363,7 @@ def _read_samples(path: Path, observed: Observed | None) -> Samples:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8", errors="replace")
+        return inputs.text(path)
     except OSError as error:
         raise Failure(Exit.INPUT, f"{path}: can't be read: {error.strerror}") from None
 

@@ -128,10 +128,13 @@ def look(
     says is put into `summaries` too."""
     try:
         if path.is_dir():
+            os.listdir(path)
             raise Failure(Exit.INPUT, f"{path}: is a folder without any file *.json of fio's; name the files in it")
         return _fio_log(path, percents, {} if summaries is None else summaries) if logs.is_log(path) else _fio_json(path, percents, printed)
     except Failure as failure:
         return Shown(str(path), "unknown", refused=str(failure))
+    except OSError as error:
+        return Shown(str(path), "unknown", refused=f"{path}: can't be read: {error.strerror}")
 
 
 def _fio_json(path: Path, percents: Sequence[float], printed: bool) -> Shown:
@@ -515,7 +518,7 @@ def _expand(path: Path) -> list[Path]:
     # It loads what takes longer than most shows.
     from . import foreign
 
-    if (path / "run.json").is_file():
+    if os.path.isfile(path / "run.json"):
         return sorted(path.glob("*/fio.json")) or [path]
     try:
         return foreign.files(path)

@@ -10,8 +10,13 @@ import contextlib
 import functools
 import io
 import json
+import os
 import re
+import resource
 import shutil
+import signal
+import socket
+import stat
 import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -271,3 +276,105 @@ def test_a_name_that_fio_takes_for_another_is_refused(tmp_path: Path, name: str)
     (line,) = done.stderr.decode().splitlines()
     assert line.startswith("durabench: TARGET=") and "which a fio job file can't hold" in line
     assert all_of(tmp_path) == {"a", "few", "few/measurement.toml", "few/few.fio"} and (tmp_path / "a").read_text() == "stays"
+
+
+SPARSE_BYTES = 1 << 40
+KINDS = ("pipe", "socket", "zero", "full", "dangling", "circular", "folder", "sparse", "empty", "unreadable")
+
+
+@contextlib.contextmanager
+def odd(path: Path, kind: str) -> Iterator[None]:
+    """What is no file, or none that can be read, at a path; gone afterwards."""
+    clear(path)
+    with contextlib.ExitStack() as stack:
+        stack.callback(clear, path)
+        if kind == "pipe":
+            os.mkfifo(path)
+            # Whoever reads it waits for ever, whoever writes to it does not.
+            stack.callback(os.close, os.open(path, os.O_RDWR))
+        elif kind == "socket":
+            server = stack.enter_context(socket.socket(socket.AF_UNIX))
+            # Its name may be longer than a socket's address.
+            here = os.open(path.parent, os.O_PATH)
+            server.bind(f"/proc/self/fd/{here}/{path.name}")
+            os.close(here)
+        elif kind in ("zero", "full"):
+            path.symlink_to(f"/dev/{kind}")
+        elif kind in ("dangling", "circular"):
+            path.symlink_to("nowhere/x" if kind == "dangling" else path.name)
+        elif kind == "folder":
+            path.mkdir()
+        else:
+            path.touch(0 if kind == "unreadable" else 0o644)
+            os.truncate(path, SPARSE_BYTES if kind == "sparse" else 0)
+        yield
+
+
+@contextlib.contextmanager
+def soon() -> Iterator[None]:
+    """What takes longer hangs, and what takes more memory reads without end."""
+
+    def hangs(*_: object) -> None:
+        raise AssertionError("it hangs")
+
+    before = signal.signal(signal.SIGALRM, hangs)
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    in_use = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    resource.setrlimit(resource.RLIMIT_AS, (in_use + (2 << 30), limits[1]))
+    signal.alarm(PATIENCE_S)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+
+
+def told(status: int, out: str, err: str, known: set[int] = STATUS) -> None:
+    assert status in known, (status, err)
+    assert status == 0 or err or out, status
+    for text in (out, err):
+        assert all(char.isprintable() for char in text.replace("\n", "")), text
+
+
+@pytest.mark.parametrize(("words", "parser", "tested"), [each for each in arguments() if each.values[2].metavar not in PLAIN])  # type: ignore[attr-defined]
+def test_an_odd_file(place: Path, words: tuple[str, ...], parser: argparse.ArgumentParser, tested: argparse.Action) -> None:
+    for kind in KINDS:
+        with odd(place / "odd.json", kind), soon():
+            # With a slash it is a path for all of them.
+            told(*run(line(words, parser, tested, "./odd.json")))
+            assert kind not in ("pipe", "socket", "full", "zero") or stat.S_IFMT((place / "odd.json").lstat().st_mode) != stat.S_IFREG
+
+
+PARTS = ["run.json", "measurement.toml", *(f"001-seq-dsync-1/{name}" for name in (
+    "fio.json", "observe.json", "counters.jsonl", "samples.jsonl", "job.fio", "command.json", "a_clat_hist.1.log"
+)), "001-seq-dsync-1"]  # fmt: skip
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_an_odd_part_of_a_run(place: Path, part: str) -> None:
+    for kind in KINDS:
+        clear(place / "odd")
+        sample(place / "odd")
+        with odd(place / "odd" / part, kind), soon():
+            for words in (["show"], ["compare"], ["report", "--output=odd.html"], ["history"], ["gate", "--baseline=run", "--candidate"]):
+                told(*run([*words, "odd"]))
+
+
+def test_who_may_not_read(tmp_path: Path) -> None:
+    """Without root's rights, one line for each; root reads all."""
+    for folder in (tmp_path, *tmp_path.parents[:1]):
+        folder.chmod(0o755)
+    run = sample(tmp_path / "run")
+    (run / "measurement.toml").write_text(sample_run.MEASUREMENT.replace('published = "sample.toml"', ""))
+    cases = [("run.json", 0o000, 3), ("run.json", 0o644, 0), (".", 0o000, 3), ("001-seq-dsync-1/fio.json", 0o000, 0)]
+    for name, mode, status in cases:
+        usual = (run / name).stat().st_mode
+        (run / name).chmod(mode)
+        # With a status of 1, `history` would tell of a regression.
+        for command in ("compare", "history") if mode == 0 else ("compare",):
+            done = subprocess.run([COMMAND, command, run], capture_output=True, text=True, timeout=PATIENCE_S, env=environment_of(), user=65534, cwd="/")
+            assert "Traceback" not in done.stderr
+            assert done.returncode == status, (name, done.stderr)
+            assert status == 0 or len(done.stderr.splitlines()) == 1
+        (run / name).chmod(usual)

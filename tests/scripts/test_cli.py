@@ -39,7 +39,7 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path, arguments: list[str]) -> None:
     os.mkfifo(other)
     words = [argument.format(fifo=other) for argument in arguments]
     done = subprocess.run([COMMAND, *words, fifo], capture_output=True, text=True, timeout=PATIENCE_S, env=environment())
-    assert done.returncode == 3 and f"{fifo}: is a pipe" in done.stderr + done.stdout
+    assert done.returncode == 3 and f"{fifo}: can't be read: it is a pipe" in done.stderr + done.stdout
 
 
 def test_a_verdict_that_nobody_reads(tmp_path: Path) -> None:

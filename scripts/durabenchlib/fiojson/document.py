@@ -30,6 +30,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
+from .. import inputs
 from ..errors import Exit, Failure
 from . import text as texts
 from .cut import cut
@@ -130,11 +131,8 @@ class Document:
 
 def read(path: Path) -> Document:
     """Read the last fio document of a file."""
-    # What it is has to be looked at first, and nothing of a pipe can be read twice.
-    if path.is_fifo():
-        raise Failure(Exit.INPUT, f"{path}: is a pipe; give the file that fio wrote (--output=FILE)")
     try:
-        data = path.read_bytes()
+        data = inputs.content(path)
     except OSError as error:
         raise Failure(Exit.INPUT, f"{path}: can't be read: {error.strerror}") from None
     return _plain(data) or parse(texts.decode(data), str(path))

@@ -15,6 +15,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from .. import inputs
 from ..errors import Exit, Failure
 from .kernels import Kernel
 
@@ -86,7 +87,7 @@ class Modules:
         self._kernel = kernel
         self._files = {_name(path.name): path for path in kernel.modules.rglob("*.ko*")}
         built_in = kernel.modules / "modules.builtin"
-        lines = built_in.read_text(encoding="utf-8").split() if built_in.exists() else []
+        lines = inputs.text(built_in).split() if built_in.exists() else []
         self._built_in = {_name(Path(line).name) for line in lines}
 
     def ordered(self, wanted: Iterable[str], optional: Iterable[str]) -> Iterator[tuple[str, bytes]]:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from .. import formats, leftovers
+from .. import formats, inputs, leftovers
 from ..errors import Exit, Failure
 
 # The suites that have kernels, of the archive and of its security archive. What a suite lacks it need not have.
@@ -320,7 +320,7 @@ def _modules_of(release: str, folders: Sequence[Path]) -> Path:
 def _release(image: Path) -> str:
     """The release that an x86 kernel image names in its header (Documentation/arch/x86/boot.rst)."""
     try:
-        with open(image, "rb") as file:
+        with inputs.opened(image) as file:
             start = file.read(_HEADER_BYTES)
     except OSError as error:
         raise Failure(Exit.INPUT, f"{image}: the kernel image can't be read: {error.strerror}") from None
