@@ -6,9 +6,9 @@ that cuts all strategies on all kernels.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -36,7 +36,7 @@ def command(monkeypatch: pytest.MonkeyPatch, kernel: Kernel) -> Callable[..., tu
             return [outcome(case, lost=lost(case)) for case in cases]
 
         monkeypatch.setattr(powercut, "_guest", guest)
-        monkeypatch.setattr(kernels, "find_all", lambda names, _modules: [kernel for _ in names])
+        monkeypatch.setattr(kernels, "find_all", lambda names, _modules: [replace(kernel, name=f"{name}.9-test") for name in names])
         monkeypatch.setattr(qemu, "version", lambda: "1.2.3")
         return cli.main(["lab", "powercut", *arguments]), seen
 
@@ -97,6 +97,17 @@ def test_the_result_as_json(command: Callable[..., tuple[int, list[list[Case]]]]
     for row in (dsync, none):
         assert row["cuts"] == sum(case["cuts"] for case in row["cases"]) >= 90
         assert row["acknowledged"] == 100 * len(row["cases"])
+
+
+def test_what_some_kernels_cannot_do_is_cut_on_the_others(command: Callable[..., tuple[int, list[list[Case]]]]) -> None:
+    _, seen = command(as_they_should, "--strategy", "dontcache,fdatasync", "--strategy", "dsync", "--cuts", "300")
+    cuts = [{name: sum(case.cuts for case in cases if case.strategy.name == name) for name in STRATEGIES} for cases in seen]
+    assert [each["dontcache,fdatasync"] for each in cuts][0] == 0
+    assert sum(each["dontcache,fdatasync"] for each in cuts) >= 300
+    assert all(each["dsync"] >= 100 for each in cuts)
+    # On none that can it is left to the engine to say so.
+    _, seen = command(as_they_should, "--strategy", "dontcache,fdatasync", "--cuts", "300", "--kernel", "6.1")
+    assert sum(case.cuts for case in seen[0]) >= 300
 
 
 def test_a_broken_promise_fails(command: Callable[..., tuple[int, list[list[Case]]]], capsys: pytest.CaptureFixture[str]) -> None:
@@ -168,7 +179,7 @@ def test_promises_are_kept_in_a_guest_and_controls_lose(stock: Kernel) -> None:
     for name, place in wanted.items():
         all_cases = powercut.cases_of(STRATEGIES[name], 10, 1)
         case = next(each for each in all_cases if (each.place, each.pattern, each.jobs) == (place, "randwrite", 16))
-        cases.append(dataclasses.replace(case, cuts=2 if place in powercut.FILES else 5))
+        cases.append(replace(case, cuts=2 if place in powercut.FILES else 5))
     with signals.caught() as stop:
         outcomes = powercut._guest(stock, cases, Console(stderr=True), stop)
     for case, found in zip(cases, outcomes, strict=True):

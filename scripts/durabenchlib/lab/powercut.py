@@ -101,6 +101,17 @@ class Strategy:
     sync: int = 0
     depths: tuple[int, ...] = (1,)
     jobs: tuple[int, ...] = (1, 16)
+    # The first series of kernels that can do it.
+    since: tuple[int, int] = (0, 0)
+
+    def on(self, chosen: Sequence[Kernel]) -> list[Kernel]:
+        """The kernels that can do it; if none of them can, all, so that they say so."""
+
+        def can(kernel: Kernel) -> bool:
+            series = kernels.series_of(kernel.name)
+            return not series or tuple(map(int, series.split("."))) >= self.since
+
+        return [kernel for kernel in chosen if can(kernel)] or list(chosen)
 
 
 def _strategies() -> Iterator[Strategy]:
@@ -121,7 +132,8 @@ def _strategies() -> Iterator[Strategy]:
         places = ("raw", *FILES)
         if name in ("dontcache", "kick"):
             places = FILES
-        yield Strategy(f"{name},fdatasync", "dontcache-kick", (f"strategy={name}",), places, sync=4)
+        since = (6, 14) if name == "dontcache" else (0, 0)
+        yield Strategy(f"{name},fdatasync", "dontcache-kick", (f"strategy={name}",), places, sync=4, since=since)
     # The controls.
     yield Strategy("none", "fua-dsync", ("strategy=none",), ("raw",), promises=False)
     yield Strategy("buffered", "dontcache-kick", ("strategy=buffered",), ("xfs",), promises=False)
@@ -281,16 +293,20 @@ def _strategy(name: str) -> Strategy:
 def cut(
     strategies: Sequence[Strategy], chosen: Sequence[Kernel], cuts: int, seed: int, console: Console, stop: signals.Stop
 ) -> list[Row]:
-    """Cut each strategy at least `cuts` times, over all kernels."""
-    each = math.ceil(cuts / len(chosen))
-    cases = [case for number, strategy in enumerate(strategies) for case in cases_of(strategy, each, seed + 7919 * number)]
+    """Cut each strategy at least `cuts` times, over all kernels that can do it."""
+    cases: dict[Kernel, list[Case]] = {kernel: [] for kernel in chosen}
+    for number, strategy in enumerate(strategies):
+        having = strategy.on(chosen)
+        for kernel in having:
+            cases[kernel] += cases_of(strategy, math.ceil(cuts / len(having)), seed + 7919 * number)
     needed = measurement.parse_size(MEMORY)
     workers = max(1, min(len(os.sched_getaffinity(0)), len(chosen), environment.available_bytes() // needed))
     rows = [Row(strategy.name, strategy.promises, 0, 0, 0, 0) for strategy in strategies]
     by_name = {row.name: row for row in rows}
     with concurrent.futures.ThreadPoolExecutor(workers) as pool:
-        for outcomes in pool.map(lambda kernel: _guest(kernel, cases, console, stop), chosen):
-            for case, outcome in zip(cases, outcomes, strict=True):
+        outcomes = pool.map(lambda kernel: _guest(kernel, cases[kernel], console, stop) if cases[kernel] else [], chosen)
+        for kernel, found in zip(chosen, outcomes, strict=True):
+            for case, outcome in zip(cases[kernel], found, strict=True):
                 row = by_name[case.strategy.name]
                 row.cases.append(outcome)
                 for name in ("cuts", "acknowledged", "lost", "dropped_sectors"):
