@@ -234,8 +234,7 @@ static int dm_get_file_size(struct thread_data *td, struct fio_file *f)
 	if (!ret)
 		ret = claim_table(td, &t);
 	if (ret) {
-		/* Not its own errno: fio takes ENOENT for a file to be made. */
-		td_verror(td, EINVAL, "table");
+		engine_refused(td, "table");
 	} else {
 		f->real_file_size = t.size;
 		fio_file_set_size_known(f);
@@ -409,10 +408,10 @@ static int dm_init(struct thread_data *td)
 	if (!dj)
 		return 1;
 	dj->strategy = o->strategy;
-	dj->job.destroy = o->destroy;
 
 	ret = engine_job_init(&dj->job, td, &dm_linear_flush,
-			      strategies[o->strategy], o->counters, 1);
+			      strategies[o->strategy], o->counters, o->destroy,
+			      1);
 	if (ret)
 		goto free;
 

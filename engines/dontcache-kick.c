@@ -169,10 +169,10 @@ static int dontcache_init(struct thread_data *td)
 		return 1;
 	dj->strategy = o->strategy;
 	dj->async = o->submit == IO_URING;
-	dj->job.destroy = o->destroy;
 
 	ret = engine_job_init(&dj->job, td, &dontcache_kick,
-			      strategies[o->strategy], o->counters, 0);
+			      strategies[o->strategy], o->counters, o->destroy,
+			      0);
 	if (ret)
 		goto free;
 

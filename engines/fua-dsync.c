@@ -152,7 +152,6 @@ static int fua_init(struct thread_data *td)
 	if (!fj)
 		return 1;
 	fj->strategy = o->strategy;
-	fj->job.destroy = o->destroy;
 	fj->uring.ring.ring_fd = -1;	/* not there yet */
 	fj->rw_flags = strategies[o->strategy].rw_flags;
 	fj->async = strategies[o->strategy].async;
@@ -161,7 +160,7 @@ static int fua_init(struct thread_data *td)
 
 	ret = engine_job_init(&fj->job, td, &fua_dsync,
 			      strategies[o->strategy].name, o->counters,
-			      fj->async ? 0 : 1);
+			      o->destroy, fj->async ? 0 : 1);
 	if (ret)
 		goto free;
 

@@ -40,8 +40,7 @@ int passthrough_get_file_size(enum passthrough_kind kind,
 		/* The clones of a job (numjobs=) would all say the same. */
 		if (!td->subjob_number)
 			engine_error(&j, td, "%s", d.error);
-		/* Not its own errno: fio takes ENOENT for a file to be made. */
-		td_verror(td, EINVAL, "drive");
+		engine_refused(td, "drive");
 		return 1;
 	}
 	f->real_file_size = d.size;

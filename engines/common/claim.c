@@ -87,6 +87,11 @@ static bool is_missing_device(const struct fio_file *f)
 	       access(f->file_name, F_OK);
 }
 
+void engine_refused(struct thread_data *td, const char *what)
+{
+	td_vmsg(td, EINVAL, "refused, for what is said above", what);
+}
+
 int engine_claim_files(struct thread_data *td, const struct ioengine_ops *ops,
 		       const char *destroy, const struct fio_file *asked)
 {
@@ -104,7 +109,7 @@ int engine_claim_files(struct thread_data *td, const struct ioengine_ops *ops,
 		if (!td->subjob_number)
 			engine_error(&j, td, "%s: there is no such device",
 				     asked->file_name);
-		td_verror(td, EINVAL, "guard");
+		engine_refused(td, "guard");
 		return EINVAL;
 	}
 	if (!may_be_device(asked))
@@ -123,8 +128,7 @@ int engine_claim_files(struct thread_data *td, const struct ioengine_ops *ops,
 	ret = asked == first ? engine_claim(td, ops, destroy, paths, nr) : 0;
 	free(paths);
 	if (ret)
-		/* Not its own errno: fio takes ENOENT for a file to be made. */
-		td_verror(td, EINVAL, "guard");
+		engine_refused(td, "guard");
 	return ret;
 }
 

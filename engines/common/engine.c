@@ -63,10 +63,12 @@ int engine_check_layout(const struct thread_data *td,
 
 int engine_job_init(struct engine_job *j, struct thread_data *td,
 		    const struct ioengine_ops *ops, const char *strategy,
-		    const char *counters, unsigned int max_depth)
+		    const char *counters, const char *destroy,
+		    unsigned int max_depth)
 {
 	j->engine = ops->name;
 	j->strategy = strategy;
+	j->destroy = destroy;
 	j->counters_fd = -1;
 
 	if (td_trim(td)) {

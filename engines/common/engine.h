@@ -74,7 +74,8 @@ int engine_check_layout(const struct thread_data *td,
  */
 int engine_job_init(struct engine_job *j, struct thread_data *td,
 		    const struct ioengine_ops *ops, const char *strategy,
-		    const char *counters, unsigned int max_depth);
+		    const char *counters, const char *destroy,
+		    unsigned int max_depth);
 
 /*
  * Make what claims on block devices need (guard/guard.h), before any job is
@@ -95,6 +96,13 @@ int engine_claim(const struct thread_data *td, const struct ioengine_ops *ops,
  */
 int engine_claim_files(struct thread_data *td, const struct ioengine_ops *ops,
 		       const char *destroy, const struct fio_file *asked);
+
+/*
+ * For a ->get_file_size() that fails when its reason was told: fio tells its
+ * own error twice, of every clone. It must have one, and not ENOENT, of which
+ * it makes a file.
+ */
+void engine_refused(struct thread_data *td, const char *what);
 
 /* The ->get_file_size() hook, with that done before. */
 int engine_get_file_size(struct thread_data *td, struct fio_file *f,
