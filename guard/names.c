@@ -50,6 +50,8 @@ static const char *const attributes[] = {
 	"device/wwid",		/* SCSI, ATA */
 };
 
+#define NR_ATTRIBUTES	(sizeof(attributes) / sizeof(attributes[0]))
+
 static bool identity(const struct device *d, const char *attribute, char *buf,
 		     size_t len)
 {
@@ -72,7 +74,7 @@ static bool identity(const struct device *d, const char *attribute, char *buf,
 
 struct twin_search {
 	dev_t self;
-	const char *attribute, *name;
+	const char *name;
 	bool found;
 };
 
@@ -80,18 +82,21 @@ static bool is_twin(const struct device *d, void *data)
 {
 	struct twin_search *s = data;
 	char name[256];
+	size_t i;
 
-	s->found = d->dev != s->self &&
-		identity(d, s->attribute, name, sizeof(name)) &&
-		!strcmp(name, s->name);
+	if (d->dev == s->self)
+		return true;
+	for (i = 0; i < NR_ATTRIBUTES; i++)
+		if (identity(d, attributes[i], name, sizeof(name)) &&
+		    !strcmp(name, s->name))
+			s->found = true;
 	return !s->found;
 }
 
-/* Has another disk the same? */
-static bool is_shared(const struct device *d, const char *attribute,
-		      const char *name)
+/* Has another disk the same, whatever its driver takes it for? */
+static bool is_shared(const struct device *d, const char *name)
 {
-	struct twin_search s = { d->dev, attribute, name, false };
+	struct twin_search s = { d->dev, name, false };
 
 	device_for_each("/sys/block", false, is_twin, &s);
 	return s.found;
@@ -102,9 +107,9 @@ static void add_attributes(struct names *n, const struct device *d)
 	char name[256];
 	size_t i;
 
-	for (i = 0; i < sizeof(attributes) / sizeof(attributes[0]); i++)
+	for (i = 0; i < NR_ATTRIBUTES; i++)
 		if (identity(d, attributes[i], name, sizeof(name)) &&
-		    !is_shared(d, attributes[i], name))
+		    !is_shared(d, name))
 			add(n, name);
 }
 

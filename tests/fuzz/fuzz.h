@@ -50,6 +50,14 @@ static inline uint8_t input_byte(struct input *in)
 	return byte;
 }
 
+static inline uint32_t input_u32(struct input *in)
+{
+	uint32_t value;
+
+	input_bytes(in, &value, sizeof(value));
+	return value;
+}
+
 static inline uint64_t input_u64(struct input *in)
 {
 	uint64_t value;
