@@ -65,17 +65,16 @@ class BlockDevice:
     @property
     def model(self) -> str | None:
         """The disk's model as lsblk tells it."""
-        return self._lsblk().get("model") or None
+        return self._lsblk("MODEL")
 
     @property
     def serial(self) -> str | None:
         """The disk's serial number as lsblk tells it."""
-        return self._lsblk().get("serial") or None
+        return self._lsblk("SERIAL")
 
-    def _lsblk(self) -> dict[str, Any]:
-        answer = _json("lsblk", "--json", "--nodeps", "--output", "SERIAL,MODEL", self.path)
-        devices: list[dict[str, Any]] = answer.get("blockdevices") or [{}]
-        return devices[0]
+    def _lsblk(self, column: str) -> str | None:
+        rows = _rows("blockdevices", "lsblk", "--json", "--nodeps", "--output", column, self.path)
+        return _text(rows[0], column.lower()) or None if rows else None
 
 
 def loop_users(path: Path) -> Iterator[str]:
@@ -91,9 +90,8 @@ def loop_users(path: Path) -> Iterator[str]:
 
 def mount_of(path: Path) -> Mount | None:
     """The mount that a path is on; None where it can't be told (in a chroot whose own root is no mount)."""
-    answer = _json("findmnt", "--json", "--output", "TARGET,SOURCE,FSTYPE,OPTIONS", "--target", str(path))
-    found = answer.get("filesystems")
-    return _mount(found[-1]) if found else None
+    rows = _rows("filesystems", "findmnt", "--json", "--output", "TARGET,SOURCE,FSTYPE,OPTIONS", "--target", str(path))
+    return _mount(rows[-1]) if rows else None
 
 
 def device_of(path: Path) -> BlockDevice | None:
@@ -127,10 +125,16 @@ def whole(text: str | None) -> int | None:
     return int(text) if text and re.fullmatch(r"-?[0-9]{1,19}", text) else None
 
 
-def _mount(raw: dict[str, str | None]) -> Mount:
+def _mount(row: dict[str, Any]) -> Mount:
     # A bind mount's source is followed by its folder in brackets.
-    source = (raw.get("source") or "").partition("[")[0]
-    return Mount(raw["target"] or "", source, raw["fstype"] or "", raw["options"] or "")
+    source = _text(row, "source").partition("[")[0]
+    return Mount(_text(row, "target"), source, _text(row, "fstype"), _text(row, "options"))
+
+
+def _text(row: dict[str, Any], key: str) -> str:
+    """Empty where there is none."""
+    value = row.get(key)
+    return value if isinstance(value, str) else ""
 
 
 def _read(path: Path) -> str | None:
@@ -140,11 +144,15 @@ def _read(path: Path) -> str | None:
         return None
 
 
-def _json(*command: str) -> dict[str, Any]:
-    """Answer of a util-linux program. Empty if it has none (findmnt of a path on no mount)."""
+def _rows(name: str, *command: str) -> list[dict[str, Any]]:
+    """The table of that name which a util-linux program prints. Empty if it prints nothing (findmnt of a path on no mount)."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", check=False)
     except FileNotFoundError:
         raise Failure(Exit.MISSING, f"{command[0]} is not there: install the package util-linux") from None
-    answer = json.loads(done.stdout) if done.stdout.strip() else {}
-    return answer if isinstance(answer, dict) else {}
+    try:
+        answer = json.loads(done.stdout) if done.stdout.strip() else {}
+    except (ValueError, RecursionError) as error:
+        raise Failure(Exit.FAILED, f"{command[0]}: its answer is damaged: {error}") from None
+    rows = answer.get(name) if isinstance(answer, dict) else None
+    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []

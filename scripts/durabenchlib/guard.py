@@ -6,15 +6,14 @@ A claim lasts as long as a process has the descriptors of `Claims`: this one, or
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from . import layout
+from . import formats, layout
 from .errors import Exit, Failure
 
 
@@ -33,11 +32,24 @@ class Claims:
 
 @dataclass(frozen=True)
 class Device:
-    """A block device that may be written over. `identity` is of the device and its medium, `holds` a text, empty if nothing is on it."""
+    """A block device that may be written over, as durabench-guard tells it. `holds` is empty if nothing is on it, None if it was claimed
+    before."""
 
     path: str
-    identity: tuple[str, int, int]
-    holds: str
+    number: str
+    diskseq: int
+    size_bytes: int
+    holds: str | None
+
+    @property
+    def identity(self) -> tuple[str, int, int]:
+        """Of the device and its medium."""
+        return self.number, self.diskseq, self.size_bytes
+
+
+@dataclass(frozen=True)
+class _Answer:
+    devices: list[Device]
 
 
 @contextmanager
@@ -61,7 +73,8 @@ def claim(paths: Sequence[str], destroy: Sequence[str], room: Claims) -> list[De
     done = subprocess.run(
         [layout.guard(), "--json", *confirmed, "--", *paths],
         capture_output=True,
-        text=True,
+        encoding="utf-8",
+        errors="replace",
         check=False,
         pass_fds=room.descriptors,
         env={**os.environ, **room.environment},
@@ -70,7 +83,12 @@ def claim(paths: Sequence[str], destroy: Sequence[str], room: Claims) -> list[De
         raise Failure(Exit.REFUSED, done.stderr.strip().removeprefix("durabench-guard: "))
     if done.returncode:
         raise Failure(Exit.FAILED, done.stderr.strip() or f"durabench-guard ended with status {done.returncode}")
-    return [
-        Device(each["path"], (each["number"], each["diskseq"], each["size_bytes"]), each["holds"] or "")
-        for each in json.loads(done.stdout)["devices"]
-    ]
+    try:
+        found = formats.parse_json(done.stdout)
+    except (ValueError, RecursionError) as error:
+        raise Failure(Exit.FAILED, f"durabench-guard: its answer is damaged: {error}") from None
+    answer = formats.decode(_Answer, found, formats.GUARD, layout.guard())
+    if len(answer.devices) != len(paths):
+        raise Failure(Exit.FAILED, f"durabench-guard was asked for {len(paths)} devices, and told of {len(answer.devices)}")
+    # In JSON, a path that is no UTF-8 is another.
+    return [replace(device, path=path) for device, path in zip(answer.devices, paths, strict=True)]

@@ -101,6 +101,18 @@ def test_signature_is_refused_until_confirmed_by_name(loop_device, kind: str) ->
     assert digest(backing) == before
 
 
+def test_names_that_are_no_text(loop_device, tmp_path: Path) -> None:
+    device = loop_device("64M")
+    subprocess.run(["mkfs.ext4", "-q", "-L", b"a\xffb", device], check=True)
+    link = os.fsencode(tmp_path) + b"/\xfe"
+    os.symlink(device, link)
+    for path in (device, os.fsdecode(link)):
+        assert "holds ext4 'a\ufffdb' on " in refusal(path)
+    subprocess.run(["wipefs", "-q", "-a", device], check=True)
+    with targets.held(clear(os.fsdecode(link))) as (paths, _):
+        assert paths == [device]
+
+
 def test_wrong_name_is_refused_even_for_an_empty_device(loop_device) -> None:
     assert "is no name of" in refusal(loop_device("64M"), "otherdisk")
 
