@@ -28,6 +28,8 @@ from command import eventually
 
 KERNELS = ("6.1", "6.18", "7.3")
 MODULES = ["virtio_pci", "virtio_blk", "nvme", "virtio_scsi", "sd_mod", "sg", "scsi_debug"]
+# QEMU's TCG does not always get it right when one CPU changes the code that another runs, as the kernel does for its tracepoints.
+CPUS = 1
 WRITES = 256
 # The first byte that can't be written on the broken drives; the block in which scsi_debug's first medium error lies (LBA 1234h).
 BROKEN_AT = 4 << 20
@@ -69,10 +71,12 @@ done
 ls -l /dev/by >&3
 """
 
-STEP = """
+# The device is claimed before, so that what the guard reads of it is not among the commands of the job.
+STEP = "exec timeout 120 durabench-guard {device} -- sh traced"
+TRACED = """
+{before}
 trace=/sys/kernel/tracing
 events="$trace/events/nvme/nvme_setup_cmd/enable $trace/events/scsi/scsi_dispatch_cmd_start/enable"
-{before}
 echo >$trace/trace
 for event in $events; do echo 1 >$event; done
 {fio}
@@ -83,33 +87,36 @@ exit $status
 """
 
 
-def fio(**options: str | int) -> str:
-    """A command line that leaves its result in the working directory."""
-    own = {"name": "t", "output": "fio.json", "output-format": "json+", "bs": "4k", **options}
-    return shlex.join(["timeout", "120", "fio", *(f"--{name}={value}" for name, value in own.items())])
+def fio(device: str, before: str = "", **options: str | int) -> dict[str, str]:
+    """The files of a step: fio on a device of /dev/by, which leaves its result in the working directory."""
+    filename = f"/dev/by/{device}"
+    own = {"name": "t", "output": "fio.json", "output-format": "json+", "bs": "4k", "filename": filename, **options}
+    command = shlex.join(["fio", *(f"--{name}={value}" for name, value in own.items())])
+    return {"command": STEP.format(device=filename), "traced": TRACED.format(before=before, fio=command)}
 
 
-def ours(device: str, strategy: str, **options: str | int) -> str:
-    """fio with the engine."""
+def ours(device: str, strategy: str, before: str = "", **options: str | int) -> dict[str, str]:
+    """The files of a step with the engine."""
     engine = {"ioengine": "external:/engines/fio-fua-dsync.so", "strategy": strategy, "counters": "counters.jsonl"}
-    return fio(**engine, filename=f"/dev/by/{device}", **options)
+    return fio(device, before, **engine, **options)
 
 
-def steps() -> Iterator[tuple[str, str, str]]:
-    """Name, what is done before, and fio's command line."""
+def steps() -> Iterator[tuple[str, dict[str, str]]]:
+    """Name and files."""
     written = {"rw": "write", "size": 4096 * WRITES, "verify": "crc32c", "verify_fatal": 1}
     for way, (device, strategy, depth) in WAYS.items():
-        yield f"{way}-write", "", ours(device, strategy, iodepth=depth, **written)
+        yield f"{way}-write", ours(device, strategy, iodepth=depth, **written)
         block = device.removesuffix("-generic")
-        yield f"{way}-back", "", fio(ioengine="psync", direct=1, filename=f"/dev/by/{block}", verify_only=1, **written)
-        yield f"{way}-sync", "", ours(device, strategy, iodepth=depth, rw="write", size=4096 * 64, fsync=8, end_fsync=1)
+        yield f"{way}-back", fio(block, ioengine="psync", direct=1, verify_only=1, **written)
+        yield f"{way}-sync", ours(device, strategy, iodepth=depth, rw="write", size=4096 * 64, fsync=8, end_fsync=1)
     for name, depth in (("nvme", 1), ("nvme", 32), ("scsi", 1)):
         at = {"offset": BROKEN_AT - 16 * 4096, "size": 32 * 4096}
-        yield f"{name}-broken-{depth}", "", ours(f"{name}-broken-generic", f"{name}-fua", rw="write", iodepth=depth, **at)
+        yield f"{name}-broken-{depth}", ours(f"{name}-broken-generic", f"{name}-fua", rw="write", iodepth=depth, **at)
     at = {"offset": MEDIUM_ERROR_AT - 4 * 4096, "size": 16 * 4096}
-    yield "medium", "echo 2 >/sys/bus/pseudo/drivers/scsi_debug/opts", ours("debug-generic", "scsi-fua", rw="read", **at)
-    yield "protected", "echo 1 >/sys/module/scsi_debug/parameters/wp", ours("debug-generic", "scsi-fua", rw="write", size="64k")
-    yield "no-fua", "", ours("no-fua-generic", "scsi-fua", rw="write", size="64k")
+    fails, protects = "echo 2 >/sys/bus/pseudo/drivers/scsi_debug/opts", "echo 1 >/sys/module/scsi_debug/parameters/wp"
+    yield "medium", ours("debug-generic", "scsi-fua", fails, rw="read", **at)
+    yield "protected", ours("debug-generic", "scsi-fua", protects, rw="write", size="64k")
+    yield "no-fua", ours("no-fua-generic", "scsi-fua", rw="write", size="64k")
 
 
 @dataclass(frozen=True)
@@ -194,7 +201,7 @@ def boot(kernel: Kernel, folder: Path) -> None:
     root = folder / "root"
     for part in ("plan", "engines", "models"):
         (root / part).mkdir(parents=True)
-    programs = [initramfs.tool("busybox"), Path(shutil.which("timeout") or ""), layout.fio()]
+    programs = [initramfs.tool("busybox"), Path(shutil.which("timeout") or ""), layout.guard(), layout.fio()]
     initramfs.add_programs(root, programs)
     engine = layout.engines() / "fio-fua-dsync.so"
     shutil.copy(engine, root / "engines")
@@ -202,9 +209,10 @@ def boot(kernel: Kernel, folder: Path) -> None:
     initramfs.add_modules(root, kernel, MODULES)
     shutil.copy(layout.lab() / "init", root / "init")
     lines = [FIND]
-    for name, before, command in steps():
+    for name, files in steps():
         (root / "plan" / name).mkdir()
-        (root / "plan" / name / "command").write_text(STEP.format(before=before, fio=command))
+        for file, content in files.items():
+            (root / "plan" / name / file).write_text(content)
         lines.append(f"repeat {name}")
     (root / "plan/plan").write_text("\n".join(lines) + "\n")
     initramfs.archive(root, folder / "initrd")
@@ -221,7 +229,7 @@ def boot(kernel: Kernel, folder: Path) -> None:
         devices += [*broken(folder, f"{name}-broken"), "-device", f"{device},drive={name}-broken,serial={name}-broken"]
     devices += ["-blockdev", "driver=null-co,size=67108864,node-name=no-fua", "-device", f"{scsi},drive=no-fua,serial=no-fua"]
     accelerator = qemu.accelerator("host", kernel.image)
-    machine = Machine(kernel.image, folder / "initrd", [qemu.Disk(results)], accelerator, "1g", 2, tuple(devices))
+    machine = Machine(kernel.image, folder / "initrd", [qemu.Disk(results)], accelerator, "1g", CPUS, tuple(devices))
     console = qemu.Console(lambda word, rest: 300, lambda word, rest: None)
     try:
         end = qemu.run(machine, console, folder / "console.log", signals.Stop(), lambda: None)
@@ -239,7 +247,7 @@ def seen(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     folder = tmp_path_factory.mktemp("guest")
     boot(newest(request.param), folder)
     models = {name: json.loads((folder / f"{name}.json").read_text()) for name in ("nvme", "scsi")}
-    return Seen({name: Step(folder / name) for name, _, _ in steps()}, models)
+    return Seen({name: Step(folder / name) for name, _ in steps()}, models)
 
 
 @pytest.mark.parametrize("way", WAYS)
