@@ -96,14 +96,8 @@ def warnings(before: Run, after: Run, pairs: Sequence[Pair]) -> list[str]:
 
 def _incomplete(run: Run) -> Iterator[str]:
     manifest = run.manifest
-    if manifest.status != "complete":
-        done = sum(each.status == "ok" for each in manifest.repetitions)
-        reason = f": {manifest.reason}" if manifest.reason else ""
-        status = f"{manifest.status}: it goes on, or was killed" if manifest.status == "running" else manifest.status
-        yield (
-            f"The run {run.path.name} is {status}{reason}. {done} of {len(manifest.repetitions)} repetitions "
-            "ended well; what is missing may not be missing by chance."
-        )
+    if missing := manifest.missing():
+        yield f"The run {run.path.name} {missing} What is missing may not be missing by chance."
     yield from run.unusable
     if manifest.demo:
         yield (

@@ -156,6 +156,17 @@ class Run:
     notes: list[str] = field(default_factory=list)
     schema: str = RUN
 
+    def missing(self) -> str | None:
+        """How it ended and what is missing, in words behind a name; None if it is complete."""
+        if self.status == "complete":
+            return None
+        status = "running: it goes on, or was killed" if self.status == "running" else self.status
+        reason = f": {self.reason}" if self.reason else ""
+        lacking = [each.dir for each in self.repetitions if each.status != "ok"]
+        told = ", ".join([*lacking[:3], *([f"{len(lacking) - 3} more"] if len(lacking) > 3 else [])]) or "none"
+        done = len(self.repetitions) - len(lacking)
+        return f"is {status}{reason}. {done} of {len(self.repetitions)} repetitions ended well; missing: {told}."
+
 
 # A measurement: jobs/NAME/measurement.toml
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import logging
 import os
 import shlex
 import urllib.parse
@@ -23,6 +24,9 @@ from .errors import Exit, Failure
 from .figures import Context, Figure, Subject
 from .formats import CaseComparison, Comparison, MeasurementComparison
 from .results import Run
+
+# What plots.py's matplotlib has to say is of its cache: that it takes a moment, or is a temporary one where there is no home.
+logging.getLogger("matplotlib").setLevel(logging.ERROR)
 
 _TEMPLATES = Path(__file__).resolve().parent / "templates"
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from rich.console import Console
 
-from . import layout, leftovers, measurement, runner, signals
-from .errors import Exit
+from . import formats, layout, leftovers, measurement, runner, signals
+from .errors import Exit, Failure
 from .progress import Shown, say, span
 
 # Far beyond any use: more is a slip of the hand.
@@ -103,9 +103,17 @@ def run(args: argparse.Namespace) -> int:
             if plan.output.exists():
                 path = shlex.quote(str(plan.output))
                 say(console, f"results: {path}")
-                if any(each.status == "ok" for each in plan.repetitions):
+                if _has_results(plan.output):
                     say(console, f"next: durabench compare {path}")
     return Exit.OK
+
+
+def _has_results(output: Path) -> bool:
+    """Whether a repetition that ended well was written down."""
+    try:
+        return any(each.status == "ok" for each in formats.read_run(output).repetitions)
+    except Failure:
+        return False
 
 
 def _places(args: argparse.Namespace) -> Iterator[Path]:

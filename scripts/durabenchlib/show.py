@@ -491,7 +491,8 @@ def run(args: argparse.Namespace) -> int:
     summaries: dict[Path, logs.Summary] = {}
     files = [look(path, percents, summaries, args.format == "json") for given in args.files for path in _expand(given)]
     files += joint_logs(summaries, percents)
-    show = Show(files, list(fiojson.mixed_versions([each.fio or "" for each in files if each.refused is None])))
+    incomplete = [each for given in args.files for each in _incomplete(given)]
+    show = Show(files, [*incomplete, *fiojson.mixed_versions([each.fio or "" for each in files if each.refused is None])])
     if args.format == "json":
         from . import formats
 
@@ -509,6 +510,22 @@ def run(args: argparse.Namespace) -> int:
     if any(each.refused is not None for each in files):
         return Exit.INPUT
     return Exit.FAILED if any(each.failures for each in files) else Exit.OK
+
+
+def _incomplete(path: Path) -> Iterator[Suspicion]:
+    """What is missing of a run, if the path is its folder."""
+    if not os.path.isfile(path / "run.json"):
+        return
+    from . import formats
+
+    why = "The files of a run do not tell what is not among them, and that may not be missing by chance."
+    try:
+        missing = formats.read_run(path).missing()
+        remedy = "Wait for its end, or measure again."
+    except Failure as failure:
+        missing, remedy = f"can't tell whether it is complete: {failure}.", "Look whether the folder is all of it."
+    if missing:
+        yield Suspicion("incomplete-run", f"The run {path} {missing}", why, remedy)
 
 
 def _expand(path: Path) -> list[Path]:

@@ -192,7 +192,7 @@ def _clear_files(target: Target, destroy: Sequence[str], footprint_bytes: int) -
     if target.kind == "file":
         note = _clear_file(target, destroy)
     else:
-        note = f"files are made in a fresh folder in {target.path} and removed at the end"
+        note = f"files are made in a fresh folder in {target.path} ({_where(target)}) and removed at the end"
     free = shutil.disk_usage(_folder(target)).free + (_size(Path(target.resolved)) if target.kind == "file" else 0)
     if footprint_bytes > free:
         raise _refused(
@@ -213,7 +213,13 @@ def _clear_file(target: Target, destroy: Sequence[str]) -> str:
             f"{target.path} holds {human(size)}, which the measurement would write over and remove. "
             f"Name a file that is not there yet, or, if that may be lost: {_way_out(target)}"
         )
-    return f"{target.path} is written for the measurement and removed at the end"
+    return f"{target.path} ({_where(target)}) is written for the measurement and removed at the end"
+
+
+def _where(target: Target) -> str:
+    """The file system and the device that a file or directory is on."""
+    device = ", ".join(text for text in (target.device, target.model) if text) or "no block device of its own"
+    return f"on {target.filesystem}, {device}"
 
 
 def _device(target: Target) -> BlockDevice:

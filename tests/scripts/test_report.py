@@ -18,6 +18,8 @@ from durabenchlib.errors import Exit, Failure
 from sample_figures import HOSTILE, drawn, run_of
 from sample_run import SampleRun, device, document, job, observed
 
+from command import durabench
+
 pytestmark = pytest.mark.usefixtures("sample_measurement")
 
 
@@ -235,6 +237,15 @@ def test_the_command(tmp_path: Path) -> None:
     assert given.func(given) == 0
     assert "dsync" in Page(tmp_path / "out.html").text
     assert sorted({each.suffix for each in (tmp_path / "out-gnuplot").iterdir()}) == [".dat", ".gp"]
+
+
+def test_nothing_is_said_of_matplotlibs_cache(tmp_path: Path) -> None:
+    for name, ns in (("a", 1000), ("b", 2000)):
+        (tmp_path / f"{name}.json").write_text(document(job("w", writes=[ns] * 100)))
+    command = ["report", tmp_path / "a.json", tmp_path / "b.json", "-o", tmp_path / "out.html"]
+    done = durabench(*command, HOME="/dev/null", XDG_CACHE_HOME="", XDG_CONFIG_HOME="", MPLCONFIGDIR="", TMPDIR=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert not list(tmp_path.glob("matplotlib-*"))
 
 
 def test_a_report_goes_to_a_regular_file_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

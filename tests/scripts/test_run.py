@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from durabenchlib import formats, measurement, runner, signals
+from durabenchlib import cli, formats, measurement, runner, signals
 
 from command import PATIENCE_S, durabench, environment, eventually, processes, start
 
@@ -420,6 +421,28 @@ def test_kill_leaves_nothing_behind(tiny: Path, output: Path, tmp_path: Path) ->
     assert eventually(lambda: not processes(output) and not processes(target))
     assert list(place.iterdir()) == []
     assert manifest(output).status == "running"
+
+
+def test_what_is_about_to_be_measured_is_told(tiny: Path, output: Path, mount) -> None:
+    place = mount("xfs")
+    device = subprocess.run(["findmnt", "-no", "SOURCE", place], capture_output=True, text=True).stdout.strip()
+    done = durabench("run", tiny, "--target", place / "new", "--dry-run", "--output", output)
+    assert f"{place}/new (on xfs, {device}) is written for the measurement" in done.stdout
+    assert f"fresh folder in {place} (on xfs, {device})" in durabench("run", tiny, "--target", place, "--dry-run").stdout
+
+
+def test_no_comparison_of_what_was_not_written(
+    tiny: Path, output: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def execute(made: runner.Plan, *_: object) -> None:
+        made.output.mkdir()
+        made.repetitions[0].status = "ok"
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(made.output / "run.json"))
+
+    monkeypatch.setattr(runner, "execute", execute)
+    assert cli.main(["run", str(tiny), f"--target={tmp_path / 't'}", f"--output={output}"]) == 1
+    err = capsys.readouterr().err
+    assert f"results: {output}\n" in err and "next: " not in err and "run.json: No space left on device" in err
 
 
 def test_run_is_never_written_over(tiny: Path, output: Path, tmp_path: Path) -> None:

@@ -244,3 +244,23 @@ def test_a_log_that_is_none_is_refused(capsys: pytest.CaptureFixture[str], two_j
     status, out, err = show(capsys, two_jobs[0], tmp_path / "x_bw.1.log")
     assert status == 3 and "clat log, 21 lines" in out
     assert err == f"durabench: {tmp_path}/x_bw.1.log:2: is not a line of a fio log: '1000, 40'\n"
+
+
+def test_a_run_that_was_killed_is_not_complete(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    run = sample_run.SampleRun(tmp_path / "run", status="running")
+    fio = sample_run.document(sample_run.job(writes=[1000]))
+    run.add("seq", "dsync", fio)
+    for number in range(5):
+        shutil.rmtree(run.add("seq", "fua", fio, status="pending"))
+    folder = run.write()
+    (warning,) = json.loads(show(capsys, "--format", "json", folder)[1])["warnings"]
+    assert warning["code"] == "incomplete-run"
+    assert warning["what"] == (
+        f"The run {folder} is running: it goes on, or was killed. 1 of 6 repetitions ended well; missing: 002-seq-fua-1, 003-seq-fua-2, "
+        "004-seq-fua-3, 2 more."
+    )
+    status, out, err = show(capsys, folder)
+    assert (status, err) == (0, "") and "1 of 6 repetitions ended well" in " ".join(out.split())
+    run.manifest.update(status="complete")
+    run.write()
+    assert "ended well" not in show(capsys, folder)[1]
