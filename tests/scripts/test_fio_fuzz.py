@@ -22,7 +22,7 @@ from durabenchlib.errors import Failure
 from durabenchlib.fiojson import document
 from durabenchlib.fiojson import text as texts
 from durabenchlib.fiojson.latency import Bins
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -105,8 +105,15 @@ def no_constant(name: str) -> None:
     raise AssertionError(f"{name} is no JSON")
 
 
+# What was found once.
+JOB = b'{"fio version": "fio-3.43", "jobs": [{"jobname": "a", %s}]}'
+NAME_OF_LINES = JOB % b'"a\\r\\nb": {"io_bytes": 1, "io_kbytes": 0, "clat_ns": {"mean": 18446744073709551616, "N": 2}}'
+HISTOGRAM_IN_AN_OPTION = JOB % b'"job options": {"clat_ns": {"N": 1, "bins": {"1004": 1}}}, "write": {"io_bytes": 1, "total_ios": 1}'
+
+
 @MUTANTS
 @given(data=mutants)
+@example(data=NAME_OF_LINES)
 def test_a_mutant_is_read_or_refused(data: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.getbasetemp() / "fio.json"
     path.write_bytes(data)
@@ -127,6 +134,7 @@ def test_a_mutant_is_read_or_refused(data: bytes, tmp_path_factory: pytest.TempP
 
 @settings(MUTANTS, max_examples=FUZZ or 1000)
 @given(data=mutants)
+@example(data=HISTOGRAM_IN_AN_OPTION)
 def test_what_is_read_the_fast_way_is_what_the_document_says(data: bytes) -> None:
     found = document._plain(data)
     assert found is None or found == fiojson.parse(texts.decode(data), "f")
@@ -138,8 +146,8 @@ def test_what_fio_prints_is_read_the_fast_way() -> None:
     assert all(isinstance(latency.bins, Bins) for job in found.jobs for _, latency in fiojson.distributions(job))
 
 
-# Documents that stand alone in their file
-SINGLE = [data for data in SOURCES if data.count(b'"fio version"') == 1 and data.rstrip().endswith(b"}")]
+# Documents that stand alone in their file, up to its end
+SINGLE = [data for data in SOURCES if data.count(b'"fio version"') == 1 and data.rstrip().endswith(b"\n}")]
 
 
 @FEW

@@ -146,9 +146,18 @@ def _plain(data: bytes) -> Document | None:
     rest, bins = found
     try:
         raw = json.loads(rest.decode())
-        return _document(raw, [], bins) if texts.is_document(raw) else None
+        return _document(raw, [], bins) if texts.is_document(raw) and _all_text(raw) else None
     except (ValueError, RecursionError, _Bad):
         return None
+
+
+def _all_text(raw: Mapping[str, Any]) -> bool:
+    """Whether what is told of a document as it stands there is text and numbers, so that no histogram can have been cut out of it."""
+    shared = raw.get("global options")
+    parts = [shared] if isinstance(shared, dict) else list(shared or ())
+    for each in raw.get("client_stats") or raw.get("jobs") or ():
+        parts += [{name: each.get(name) for name in ("jobname", "hostname", "port")}, each.get("job options")]
+    return not any(isinstance(value, dict | list) for each in parts if isinstance(each, dict) for value in each.values())
 
 
 def parse(text: str, source: str) -> Document:
@@ -236,6 +245,8 @@ class _Node:
         raise _Bad(f"{self.at(key)} {what}")
 
     def at(self, key: str) -> str:
+        # It may be anything, but in a patched fio's document.
+        key = key if key.isprintable() and len(key) <= 80 else f"{key!a:.80}"
         return f"{self.place}.{key}" if self.place and not self.place.endswith(": ") else f"{self.place}{key}"
 
     def get(self, key: str) -> Any:
