@@ -153,7 +153,7 @@ def choose(packages: Sequence[Package], series: str) -> Package:
     """The newest image package of a series."""
     found = [each for each in packages if series_of(each.version) == series]
     if not found:
-        known = sorted({series_of(each.version) for each in packages}, key=lambda text: [int(part) for part in text.split(".")])
+        known = sorted({series_of(each.version) for each in packages} - {""}, key=lambda text: [int(part) for part in text.split(".")])
         raise Failure(Exit.MISSING, f"the archive has no kernel {series} any more, or not yet; it has {', '.join(known) or 'none'}")
     return newest(found)
 
@@ -174,7 +174,7 @@ def packages_of(records: str) -> list[Package]:
     found = []
     for record in records.split("\n\n"):
         fields = dict(line.split(": ", 1) for line in record.splitlines() if ": " in line and not line.startswith(" "))
-        if "Package" in fields:
+        if fields.get("Package") and fields.get("Version"):
             found.append(Package(fields["Package"], fields["Version"], tuple(_PARTS.findall(fields.get("Depends", "")))))
     return found
 
@@ -184,8 +184,9 @@ def sources_of(targets: str, keyring: Path = KEYRING) -> str:
     origin, label, address. Empty if there is no Debian archive among them."""
     mirrors: dict[str, str] = {}
     for line in targets.splitlines():
-        origin, label, address = line.split("|")
-        if origin == "Debian":
+        origin, *rest = line.split("|")
+        if origin == "Debian" and len(rest) == 2:
+            label, address = rest
             mirrors.setdefault(label, address)
     suites = [("Debian", suite) for suite in SUITES] + [("Debian-Security", suite) for suite in SECURITY_SUITES]
     lines = [f"deb [arch=amd64 signed-by={keyring}] {mirrors[label]} {suite} main" for label, suite in suites if label in mirrors]
@@ -247,6 +248,7 @@ class Archive:
         for file in self._download([(package.name, package.version)], folder):
             _run(["dpkg-deb", "--extract", str(file), str(folder)])
             file.unlink()
+            _keep_inside(folder)
 
     def _show(self, names: Iterable[str]) -> list[Package]:
         return packages_of(_run(["apt-cache", *self._options, "show", *names]))
@@ -264,6 +266,15 @@ class Archive:
                 break
         _run(["apt-get", *self._options, "download", *(f"{package.name}={package.version}" for package in there)], cwd=folder)
         return sorted(folder.glob("*.deb"))
+
+
+def _keep_inside(root: Path) -> None:
+    """Remove symbolic links that lead out of a folder: the next package would be unpacked through them."""
+    inside = Path(os.path.realpath(root))
+    for folder, folders, files in os.walk(root):
+        for path in (Path(folder, name) for name in folders + files):
+            if path.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(inside):
+                path.unlink()
 
 
 def _install(archive: Archive, package: Package) -> Kernel:
