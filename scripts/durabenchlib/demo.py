@@ -101,7 +101,14 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("measurement", metavar="MEASUREMENT", nargs="*", help=f"default: {', '.join(STAGES)}")
     parser.add_argument("--seconds", metavar="N", type=count, help="run time of a repetition (default: the measurement's)")
     parser.add_argument("--output", metavar="DIR", type=Path, help="a new or empty folder (default: build/demo, replaced)")
-    parser.set_defaults(func=run, places=lambda args: [args.output] if args.output else [])
+    parser.set_defaults(func=run, places=_places)
+
+
+def _places(args: argparse.Namespace) -> Iterator[Path]:
+    """Where a demo that was killed may have left something; its own folder is emptied."""
+    if args.output:
+        yield args.output
+        yield from leftovers.of_runs(args.output / "runs")
 
 
 def run(args: argparse.Namespace) -> int:

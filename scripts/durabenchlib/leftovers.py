@@ -97,6 +97,14 @@ def beside(*files: Path | None) -> list[Path]:
     return [Path(os.path.realpath(file)).parent for file in files if file]
 
 
+def of_runs(folder: Path) -> Iterator[Path]:
+    """The runs that a folder may have, and the repetitions of each: all are folders that something is written in."""
+    for run in folder.iterdir() if folder.is_dir() else ():
+        yield run
+        if (run / "run.json").is_file():
+            yield from (each for each in run.iterdir() if each.is_dir())
+
+
 def clear(places: Iterable[Path]) -> list[Path]:
     """Remove what killed processes of this user left in these folders (not in those below). Returns what was removed."""
     return [path for place in dict.fromkeys(places) for path in _left_in(place) if _clear(path)]

@@ -122,11 +122,7 @@ def _places(args: argparse.Namespace) -> Iterator[Path]:
         return
     yield leftovers.temporary()
     yield from () if args.client else map(Path, args.target)
-    beside = (args.output or layout.results() / "new").absolute().parent
-    for run in beside.iterdir() if beside.is_dir() else ():
-        yield run
-        if (run / "run.json").is_file():
-            yield from (each for each in run.iterdir() if each.is_dir())
+    yield from leftovers.of_runs((args.output or layout.results() / "new").absolute().parent)
 
 
 def _show(plan: runner.Plan, console: Console) -> None:

@@ -7,14 +7,14 @@ import json
 import os
 import signal
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from durabenchlib import formats
 
-from command import COMMAND, PATIENCE_S, durabench, environment, eventually, processes, start
+import stages
+from command import COMMAND, PATIENCE_S, durabench, environment, eventually, start
 
 
 @pytest.fixture
@@ -25,14 +25,7 @@ def output(tmp_path: Path) -> Path:
 
 def left_behind(output: Path) -> list[str]:
     """Loop devices, mounts in any namespace, processes and temporary files that belong to a demo."""
-    found = [*processes(output).values()]
-    for pattern, base in (("loop*/loop/backing_file", Path("/sys/block")), ("[0-9]*/mountinfo", Path("/proc"))):
-        for path in base.glob(pattern):
-            try:
-                text = path.read_text(errors="replace")
-            except OSError:
-                continue
-            found += [f"{path}: {line}" for line in text.splitlines() if str(output) in line]
+    found = stages.in_use(output)
     if output.exists():
         found += [str(path) for path in output.iterdir() if path.name not in ("runs", "report.html", "comparison.json")]
     return found
@@ -103,13 +96,9 @@ def test_stopped_while_measuring(output: Path, measurement: str, number: int, st
     assert not (output / "comparison.json").exists()
 
 
-@pytest.mark.parametrize("delay", [0.6, 1.0, 1.4, 1.8, 2.2])
-def test_killed_while_setting_up(output: Path, delay: float) -> None:
-    command = start("demo", "xfs-dontcache", "--output", output)
-    time.sleep(delay)
-    command.kill()
-    command.communicate(timeout=PATIENCE_S)
-    assert eventually(lambda: not left_behind(output)), left_behind(output)
+def test_at_its_stages(tmp_path: Path) -> None:
+    needs_loop_devices()
+    stages.sweep(tmp_path, lambda folder: ["demo", "xfs-dontcache", "--seconds", "1", "--output", folder / "out"], "comparison.json")
 
 
 def test_ends_with_who_started_it(output: Path) -> None:

@@ -21,6 +21,7 @@ from durabenchlib.lab import guest, initramfs, plan, qemu
 from durabenchlib.lab.kernels import Kernel
 from rich.console import Console
 
+import stages
 from command import eventually, processes, start
 
 FIO = Path(__file__).resolve().parent.parent / "scripts/data/fio-3.33-fdatasync.json"
@@ -262,6 +263,14 @@ def test_the_guest_dies_with_the_command(
     command.kill()
     command.communicate()
     assert eventually(lambda: not processes(folder))
+
+
+def test_lab_run_at_its_stages(small: str, own_image: Path, fake_qemu: Callable[[str], None], tmp_path: Path) -> None:
+    fake_qemu(BOOTED + WELL + "echo 'durabench: done'")
+    arguments = ["lab", "run", small, "--kernel", own_image, "--case", "seq", "--strategy", "fua", "-o"]
+    swept = tmp_path / "swept"
+    swept.mkdir()
+    stages.sweep(swept, lambda folder: [*arguments, folder / "out"], "7.4.0-mine/run.json")
 
 
 def test_nothing_is_left_in_the_temporary_folder(

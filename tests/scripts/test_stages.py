@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A signal at every stage of a command: strace(1) delivers it when the command is about to make its Nth system call of a kind, as before
-each folder, each renaming of what was written, each program that is started.
+"""A signal at every stage of a command (tests/stage): before each folder, each renaming of what was written, each program that is started.
 
 After one that asks to stop, nothing is left and the exit status tells it. What `kill -9` leaves, the next start finds, removes and names.
 """
@@ -8,7 +7,6 @@ After one that asks to stop, nothing is left and the exit status tells it. What 
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -21,6 +19,7 @@ from durabenchlib import formats
 from durabenchlib.errors import Exit
 from sample_run import document, job
 
+import stages as at
 from command import COMMAND, PATIENCE_S, environment, eventually, processes
 
 MEASUREMENT = """
@@ -49,31 +48,17 @@ size=64k
 rw=write
 [one]
 """
-STOPPING = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT")
-
-
 @dataclass
 class Stages:
     """Runs the command in a folder, in which all is that it writes to or makes for a while."""
 
     folder: Path
 
-    def run(self, *arguments: str | Path, stage: str = "exit:1", number: str = "SIGKILL") -> subprocess.CompletedProcess[str]:
-        """`stage` is CALL:N; there is no call of exit(2)."""
-        call, _, nth = stage.partition(":")
-        inject = ["strace", "-qqq", "-o", "/dev/null", "-e", f"trace={call}", "-e", f"inject={call}:signal={number}:when={nth}"]
-        return subprocess.run(
-            [*inject, COMMAND, *arguments],
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-            check=False,
-            env=environment(TMPDIR=self.folder / "tmp"),
-        )
+    def run(self, *arguments: str | Path, stage: str = "", number: str = "SIGKILL") -> subprocess.CompletedProcess[str]:
+        return at.run(arguments, stage, number, TMPDIR=self.folder / "tmp")
 
     def left(self) -> set[str]:
-        """What was made for a while and is there."""
-        return {str(path) for path in self.folder.rglob("*durabench-*") if re.search("[0-9a-f]{16}$", path.name)}
+        return at.left(self.folder)
 
 
 @pytest.fixture
@@ -83,13 +68,6 @@ def stages(tmp_path: Path) -> Stages:
     (tmp_path / "jobs/small/measurement.toml").write_text(MEASUREMENT)
     (tmp_path / "jobs/small/one.fio").write_text(JOB)
     return Stages(tmp_path)
-
-
-def named(said: str) -> set[str]:
-    """What a start says that it removed: one line, if it did."""
-    lines = [line for line in said.splitlines() if "had left" in line]
-    assert len(lines) <= 1
-    return set(lines[0].removeprefix("durabench: removed what a killed durabench had left: ").split(", ")) if lines else set()
 
 
 def run_arguments(stages: Stages) -> Iterator[list[str | Path]]:
@@ -105,27 +83,21 @@ def run_stages(stages: Stages) -> list[str]:
     nothing is left, whose removal starts programs too). Then its folder, that of the target, that of the repetition; run.json,
     measurement.toml, job.fio, command.json, run.json when the repetition ended and in the end. How many programs say what the machine
     is depends on the machine."""
-    calls = stages.folder / "calls"
     arguments = next(run_arguments(stages))
-    subprocess.run(
-        ["strace", "-qqq", "-o", calls, "-e", "trace=vfork", "-e", "signal=none", COMMAND, *arguments[:-1], stages.folder / "runs/counted"],
-        check=True,
-        capture_output=True,
-        timeout=PATIENCE_S,
-        env=environment(TMPDIR=stages.folder / "tmp"),
-    )
-    programs = calls.read_text().count("vfork()")
-    return [*(f"vfork:{n}" for n in (1, programs, programs - 1)), *(f"mkdir:{n}" for n in (1, 2, 3)), *(f"rename:{n}" for n in (1, 2, 3, 4, 5, 6))]
+    everything = at.all_of([*arguments[:-1], stages.folder / "runs/counted"], stages.folder / "calls", TMPDIR=stages.folder / "tmp")
+    programs = sum(stage.startswith("subprocess.Popen") for stage in everything)
+    others = [f"os.mkdir:{n}" for n in (1, 2, 3)] + [f"os.rename:{n}" for n in (1, 2, 3, 4, 5, 6)]
+    return [*(f"subprocess.Popen:{n}" for n in (1, programs, programs - 1)), *others]
 
 
 def test_killed_while_running(stages: Stages) -> None:
     left: set[str] = set()
     everything: set[str] = set()
     points = run_stages(stages)
-    for stage, arguments in zip([*points, "exit:1"], run_arguments(stages)):
+    for stage, arguments in zip([*points, ""], run_arguments(stages)):
         done = stages.run(*arguments, stage=stage)
-        assert done.returncode == (-signal.SIGKILL if stage != "exit:1" else 0), (stage, done.stderr)
-        assert named(done.stderr) == left, stage
+        assert done.returncode == (-signal.SIGKILL if stage else 0), (stage, done.stderr)
+        assert at.named(done.stderr) == left, stage
         assert eventually(lambda arguments=arguments: not processes(arguments[-1]))
         if stage != points[2]:  # who would remove it
             assert eventually(lambda: not list((stages.folder / "place").iterdir()))
@@ -133,7 +105,7 @@ def test_killed_while_running(stages: Stages) -> None:
         everything |= left
         output = Path(arguments[-1])
         if (output / "run.json").exists():
-            assert formats.read_run(output).status == ("running" if stage != "exit:1" else "complete")
+            assert formats.read_run(output).status == ("running" if stage else "complete")
     assert not left and not list((stages.folder / "tmp").iterdir())
     # Each was left at least once: the folder in the target, and what was not yet renamed.
     assert {Path(path).parent.name for path in everything} >= {"place", "001-one-fua-1"}
@@ -141,11 +113,11 @@ def test_killed_while_running(stages: Stages) -> None:
 
 def test_stopped_while_running(stages: Stages) -> None:
     for number, (stage, arguments) in enumerate(zip(run_stages(stages), run_arguments(stages))):
-        name = STOPPING[number % len(STOPPING)]
+        name = at.STOPPING[number % len(at.STOPPING)]
         done = stages.run(*arguments, stage=stage, number=name)
         output = Path(arguments[-1])
         said = [line for line in done.stderr.splitlines() if line.startswith("durabench: ")]
-        if stage in ("rename:6", "mkdir:1"):
+        if stage in ("os.rename:6", "os.mkdir:1"):
             # It was complete but for being written down; or nothing was begun, and then it is.
             assert done.returncode in (0, Exit[name]), (stage, name, done.stderr)
         else:
@@ -154,7 +126,7 @@ def test_stopped_while_running(stages: Stages) -> None:
             assert formats.read_run(output).status == "partial", stage
         assert not stages.left() and not list((stages.folder / "place").iterdir()), stage
         assert not processes(output)
-    done = stages.run(*arguments[:-1], stages.folder / "runs/pipe", stage="rename:2", number="SIGPIPE")
+    done = stages.run(*arguments[:-1], stages.folder / "runs/pipe", stage="os.rename:2", number="SIGPIPE")
     assert done.returncode == 0, done.stderr
 
 
@@ -170,20 +142,14 @@ def test_nobody_reads_what_is_said(stages: Stages) -> None:
 def test_what_is_ignored_does_not_stop(stages: Stages) -> None:
     """nohup(1)."""
     arguments = next(run_arguments(stages))
-    done = subprocess.run(
-        ["env", "--ignore-signal=HUP", "strace", "-qqq", "-o", "/dev/null", "-e", "inject=rename:signal=HUP:when=2", COMMAND, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        env=environment(),
-    )
+    done = at.run(arguments, "os.rename:2", "SIGHUP", under=["env", "--ignore-signal=HUP"])
     assert done.returncode == 0, done.stderr
 
 
 WRITERS = {
-    "compare": (["compare", "{one}", "{two}", "--format", "json", "--output", "{out}/compared.json"], ["rename:1"]),
-    "gate": (["gate", "--baseline", "{one}", "--candidate", "{two}", "--json", "{out}/g.json", "--junit", "{out}/g.xml"], ["rename:2"]),
-    "report": (["report", "{one}", "{two}", "-o", "{out}/r.html", "--pictures", "{out}/pictures"], ["rename:1", "rename:2", "rename:4"]),
+    "compare": (["compare", "{one}", "{two}", "--format", "json", "--output", "{out}/compared.json"], ["os.rename:1"]),
+    "gate": (["gate", "--baseline", "{one}", "--candidate", "{two}", "--json", "{out}/g.json", "--junit", "{out}/g.xml"], ["os.rename:2"]),
+    "report": (["report", "{one}", "{two}", "-o", "{out}/r.html", "--pictures", "{out}/pictures"], ["os.rename:1", "os.rename:2", "os.rename:4"]),
 }
 
 
@@ -200,17 +166,17 @@ def test_results_that_are_being_written(stages: Stages, command: str) -> None:
     out.mkdir()
     first = stages.run(*arguments)
     before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
-    assert before and not named(first.stderr)
+    assert before and not at.named(first.stderr)
     left: set[str] = set()
     for number, stage in enumerate(points):
         done = stages.run(*arguments, stage=stage)
-        assert done.returncode == -signal.SIGKILL and named(done.stderr) == left, done.stderr
+        assert done.returncode == -signal.SIGKILL and at.named(done.stderr) == left, done.stderr
         left = stages.left()
         assert len(left) == 1
         assert {path: path.read_bytes() for path in before} == before
-        name = STOPPING[(len(command) + number) % len(STOPPING)]
+        name = at.STOPPING[(len(command) + number) % len(at.STOPPING)]
         done = stages.run(*arguments, stage=stage, number=name)
-        assert named(done.stderr) == left and done.stderr.endswith(f"durabench: stopped by {name}\n"), done.stderr
+        assert at.named(done.stderr) == left and done.stderr.endswith(f"durabench: stopped by {name}\n"), done.stderr
         assert done.returncode == Exit[name] and not stages.left()
         assert {path: path.read_bytes() for path in before} == before
         left = set()

@@ -79,7 +79,7 @@ def _add_run(inner: Any) -> None:
     parser.add_argument("--memory", metavar="SIZE", type=_memory, help="of the guest (default: that of its [lab])")
     parser.add_argument("--time-limit", metavar="SECONDS", type=run.seconds, help="end a repetition after that time of the guest's")
     parser.add_argument("-o", "--output", metavar="DIR", type=Path, required=True, help="new or empty; a folder in it for each kernel")
-    parser.set_defaults(func=_run, places=lambda args: [leftovers.temporary(), args.output])
+    parser.set_defaults(func=_run, places=lambda args: [leftovers.temporary(), args.output, *leftovers.of_runs(args.output)])
 
 
 def _add_shell(inner: Any) -> None:

@@ -38,7 +38,16 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument("measurement", metavar="MEASUREMENT", nargs="*", help="default: all")
     parser.add_argument("-o", "--output", metavar="DIR", type=Path, help="a new or empty folder (default: build/reproduce, replaced)")
-    parser.set_defaults(func=run, places=lambda args: [leftovers.temporary(), kernels.folder()])
+    parser.set_defaults(func=run, places=_places)
+
+
+def _places(args: argparse.Namespace) -> Iterator[Path]:
+    """Where one that was killed may have left something; its own folder is emptied."""
+    yield from (leftovers.temporary(), kernels.folder())
+    if args.output:
+        yield args.output
+        for measured in args.output.iterdir() if args.output.is_dir() else ():
+            yield from leftovers.of_runs(measured)
 
 
 def run(args: argparse.Namespace) -> int:
