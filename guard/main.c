@@ -19,6 +19,7 @@
 
 #include "guard.h"
 #include "util/json.h"
+#include "util/printable.h"
 
 /* Exit codes: docs/formats.md, "Exit status". */
 enum { EXIT_REFUSED = 2 };
@@ -93,10 +94,10 @@ static void print_text(const struct guard_device *devices, unsigned int nr)
 	for (d = devices; d < devices + nr; d++)
 		if (d->holds)
 			printf("%s may be written over; it holds %s\n",
-			       d->path, *d->holds ? d->holds :
+			       shown(d->path), *d->holds ? d->holds :
 			       "nothing that libblkid knows");
 		else
-			printf("%s is claimed already\n", d->path);
+			printf("%s is claimed already\n", shown(d->path));
 }
 
 /* Let the command have what is claimed. */
@@ -109,7 +110,7 @@ static void run(const struct guard *g, char **command)
 		if (fcntl(fds[i], F_SETFD, 0))
 			err(EXIT_FAILURE, "fcntl");
 	execvp(command[0], command);
-	err(errno == ENOENT ? 127 : 126, "%s", command[0]);
+	err(errno == ENOENT ? 127 : 126, "%s", shown(command[0]));
 }
 
 int main(int argc, char **argv)
@@ -175,7 +176,7 @@ int main(int argc, char **argv)
 	for (i = 0; i < nr; i++)
 		if (!devices[i].dev)
 			errx(EXIT_REFUSED, "%s is no block device. Nothing was written.",
-			     devices[i].path);
+			     shown(devices[i].path));
 
 	if (json)
 		print_json(devices, nr);

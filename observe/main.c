@@ -27,6 +27,7 @@
 #include "file.h"
 #include "report.h"
 #include "sample.h"
+#include "util/printable.h"
 
 /* Exit codes of its own; the last three as env(1) has them. */
 enum {
@@ -101,10 +102,11 @@ static double parse_interval(const char *text)
 		value *= units[i].s;
 		if (value < 1e-3 || value > 3600)
 			bad_usage("interval '%s' is not from 1ms to 3600s",
-				  text);
+				  shown(text));
 		return value;
 	}
-	bad_usage("interval '%s' is not a number with us, ms or s", text);
+	bad_usage("interval '%s' is not a number with us, ms or s",
+		  shown(text));
 }
 
 static uint64_t parse_size(const char *text)
@@ -127,7 +129,7 @@ static uint64_t parse_size(const char *text)
 	}
 	if (!digits || *end || errno || !value || value > UINT64_MAX >> shift)
 		bad_usage("write size '%s' is not a number of bytes such as 4096 or 4k",
-			  text);
+			  shown(text));
 	return value << shift;
 }
 
@@ -192,7 +194,8 @@ static void parse_options(struct options *o, int argc, char **argv)
 	if (!*o->argv)
 		bad_usage("no command to observe");
 	if (o->samples && o->summary && !strcmp(o->samples, o->summary))
-		bad_usage("samples and summary can't both be '%s'", o->samples);
+		bad_usage("samples and summary can't both be '%s'",
+			  shown(o->samples));
 }
 
 static void find_devices(struct blockdevs *devs, const struct options *o)
@@ -212,18 +215,18 @@ static void find_devices(struct blockdevs *devs, const struct options *o)
 		case -ENXIO:
 			errx(EXIT_MISSING,
 			     "'%s': no block device stands behind its file system (tmpfs, overlay, a network), or it does not tell which (btrfs); name the devices themselves with -d, or leave it out to observe memory and CPU alone",
-			     spec);
+			     shown(spec));
 		case -ENOTBLK:
 			errx(EXIT_MISSING,
 			     "'%s' is neither a block device nor a file or directory on one",
-			     spec);
+			     shown(spec));
 		case -ENODEV:
 			errx(EXIT_MISSING,
 			     "'%s': its block device is not in /sys; is that mounted?",
-			     spec);
+			     shown(spec));
 		default:
 			errno = -ret;
-			err(EXIT_MISSING, "'%s'", spec);
+			err(EXIT_MISSING, "'%s'", shown(spec));
 		}
 	}
 	ret = blockdevs_add_below(devs);
@@ -248,7 +251,7 @@ static void open_results(const struct options *o, struct outfile *samples,
 		return;
 	outfile_discard(samples);
 	errno = -ret;
-	err(EXIT_OBSERVER, "'%s' can't be written", path);
+	err(EXIT_OBSERVER, "'%s' can't be written", shown(path));
 }
 
 static int commit_result(struct outfile *f)
@@ -259,7 +262,7 @@ static int commit_result(struct outfile *f)
 	if (ret) {
 		errno = -ret;
 		warn("'%s' could not be completed; what there is stays in '%s%s'",
-		     f->path, f->path, suffix);
+		     shown(f->path), f->path, suffix);
 	}
 	return ret;
 }
@@ -346,6 +349,7 @@ int main(int argc, char **argv)
 	struct options o;
 	struct run run;
 	int procfd, signals, timer, ret, failed;
+	unsigned int i;
 
 	parse_options(&o, argc, argv);
 	if (o.die_with_parent) {
@@ -388,7 +392,7 @@ int main(int argc, char **argv)
 		errno = abs(ret);
 		err(ret < 0 ? EXIT_OBSERVER :
 		    ret == ENOENT ? EXIT_NOT_FOUND : EXIT_NO_EXEC,
-		    "'%s' can't be run", o.argv[0]);
+		    "'%s' can't be run", shown(o.argv[0]));
 	}
 
 	observe(&sampler, &command, samples.out, &start, signals, timer);
@@ -403,6 +407,10 @@ int main(int argc, char **argv)
 	if (summary.out)
 		report_summary(summary.out, &run);
 	failed |= commit_result(&summary);
+	for (i = 0; i < o.nr_devices; i++)
+		printable((char *)o.device[i]);
+	for (i = 0; o.argv[i]; i++)
+		printable(o.argv[i]);
 	report_text(stderr, &run);
 
 	sampler_close(&sampler);

@@ -12,4 +12,14 @@
  */
 void printable(char *text);
 
+/*
+ * A word of the command line for a message: made printable where it stands, as
+ * nothing else is done with it any more.
+ */
+static inline const char *shown(const char *word)
+{
+	printable((char *)word);
+	return word;
+}
+
 #endif

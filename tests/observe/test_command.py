@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import pty
 import resource
+import re
 import signal
 import subprocess
 import sys
@@ -227,6 +228,31 @@ def test_usage_errors(observer: Observer, arguments: list[str], message: str) ->
     assert message in done.stderr.splitlines()[0]
     assert done.stderr.splitlines()[1:] == ["Try 'durabench-observe --help' for more information."]
     assert not list(observer.folder.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [
+        (["-d", "{}", "true"], 69),
+        (["-o", "{}/x", "true"], 125),
+        (["-j", "{}/x", "true"], 125),
+        (["-o", "{}", "-j", "{}", "true"], 64),
+        (["-i", "{}", "true"], 64),
+        (["-b", "{}", "true"], 64),
+        (["{}"], 127),
+        (["-o", "{}", "-j", "x", "true", "{}"], 0),
+        (["--", "sh", "-c", ":", "{}"], 0),
+    ],
+)
+def test_a_name_is_text_in_a_message(observer: Observer, arguments: list[str], status: int) -> None:
+    name = "a\n::error::$(touch canary)%s%n\x1b[2J\r\udcff"
+    words = [word.replace("{}", name) for word in arguments]
+    done = subprocess.run([observer.program, *words], capture_output=True, cwd=observer.folder)
+    assert done.returncode == status, done.stderr
+    text = done.stderr.decode(errors="replace")
+    assert all(char.isprintable() for char in text.replace("\n", "")) and not re.search("(?m)^::", text), text
+    assert "a?::error::$(touch canary)%s%n?[2J?" in text or "-o" in arguments and status == 0
+    assert {path.name for path in observer.folder.iterdir()} == ({name, "x"} if "-o" in arguments and status == 0 else set())
 
 
 @pytest.mark.parametrize("option", ["-h", "--help"])

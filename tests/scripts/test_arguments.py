@@ -378,3 +378,17 @@ def test_who_may_not_read(tmp_path: Path) -> None:
             assert done.returncode == status, (name, done.stderr)
             assert status == 0 or len(done.stderr.splitlines()) == 1
         (run / name).chmod(usual)
+
+
+@pytest.mark.parametrize("word", [word for name, word in EVIL.items() if name != "dashes"])
+def test_the_guard_tells_a_name_as_text(tmp_path: Path, word: str) -> None:
+    """Also of a file of that name, which is no device."""
+    if word and "/" not in word and word != ".." and len(word) < 256:
+        (tmp_path / word).touch()
+    before = all_of(tmp_path)
+    for options in ([], ["--json"], [f"--destroy={word}"]):
+        done = subprocess.run([layout.guard(), *options, f"./{word}"], capture_output=True, cwd=tmp_path, timeout=PATIENCE_S)
+        (line,) = done.stderr.decode(errors="replace").removesuffix("\n").split("\n")
+        assert (done.returncode, done.stdout) == (2, b"") and line.startswith("durabench-guard: ")
+        assert not re.search(r"[\x00-\x1f\x7f-\x9f]", line)
+    assert all_of(tmp_path) == before
