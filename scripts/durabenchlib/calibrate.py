@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import bisect
 import functools
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -182,7 +183,7 @@ def run(args: argparse.Namespace) -> int:
 def _runs(words: Sequence[str]) -> Iterable[Run]:
     """Files are the repetitions of one run, each folder is one."""
     foreign.refuse_twice(compare.selection(word)[0] for word in words)
-    files = [word for word in words if Path(word).is_file() and Path(word).name != "run.json"]
+    files = [word for word in words if os.path.isfile(word) and Path(word).name != "run.json"]
     if files:
         yield compare.load_side(files, "files")[0]
     for word in words:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import os
 import statistics
 import sys
 from collections.abc import Iterable, Sequence
@@ -220,7 +221,7 @@ def run(args: argparse.Namespace) -> int:
 def selection(text: str) -> tuple[Path, str | None]:
     """Folder and strategy of RUN[:STRATEGY]; a colon in the folder's own name is no separator."""
     path = Path(text)
-    if not path.exists() and ":" in text:
+    if not os.path.exists(path) and ":" in text:
         folder, strategy = text.rsplit(":", 1)
         return Path(folder), strategy
     return path, None

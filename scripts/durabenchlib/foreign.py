@@ -39,8 +39,8 @@ _DEFINING = {
 
 def is_fio(path: Path) -> bool:
     """Whether a path is taken for fio's own files: a file that is no manifest of a run, or a folder without one."""
-    # Of pathlib's own, some raise where a folder may not be looked into.
-    return path.is_file() and path.name != "run.json" or path.is_dir() and not os.path.exists(path / "run.json")
+    # Unlike pathlib's, none of these fails where a folder may not be looked into.
+    return os.path.isfile(path) and path.name != "run.json" or os.path.isdir(path) and not os.path.exists(path / "run.json")
 
 
 def load(paths: Sequence[Path], label: str) -> Run:
@@ -126,7 +126,7 @@ def differences(before: Run, after: Run) -> list[str]:
 
 def files(path: Path) -> list[Path]:
     """fio's files of a folder, in the order of their names, or the file itself."""
-    if not path.is_dir():
+    if not os.path.isdir(path):
         return [path]
     try:
         found = sorted(each for each in path.iterdir() if each.suffix in (".json", ".json+") and each.is_file())
@@ -150,7 +150,7 @@ def refuse_twice(paths: Iterable[Path]) -> None:
 
 def identities(path: Path) -> Iterator[tuple[tuple[int, int], Path]]:
     """The files that a path stands for, fio's own or the manifest of a run, each with what all its names have in common."""
-    for file in files(path) if is_fio(path) else [path / "run.json" if path.is_dir() else path]:
+    for file in files(path) if is_fio(path) else [path / "run.json" if os.path.isdir(path) else path]:
         # What can't be read is named where that is tried.
         with contextlib.suppress(OSError):
             status = file.stat()

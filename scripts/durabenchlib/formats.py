@@ -582,7 +582,7 @@ class FetchedKernel:
 
 def read_run(path: Path) -> Run:
     """Read RUN/run.json; `path` is the file or the run's folder."""
-    if path.is_dir():
+    if os.path.isdir(path):
         path = path / "run.json"
     return decode(Run, _load(path, "a run"), RUN, path)
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import math
+import os
 import statistics
 import sys
 from collections.abc import Iterator, Sequence
@@ -149,7 +150,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _load(words: Sequence[str]) -> list[tuple[str, Run]]:
-    if len(words) == 1 and Path(words[0]).is_dir() and foreign.is_fio(Path(words[0])):
+    if len(words) == 1 and os.path.isdir(words[0]) and foreign.is_fio(Path(words[0])):
         words = [str(path) for path in foreign.files(Path(words[0]))]
     foreign.refuse_twice(compare.selection(word)[0] for word in words)
     loaded = [(Path(word).name, compare.load_side([word], Path(word).name)[0]) for word in words]

@@ -5,6 +5,7 @@ the metrics and the mechanism that docs/formats.md names."""
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
@@ -246,7 +247,7 @@ class Pair:
 def load_run(path: Path) -> Run:
     """Read a run's folder. Damaged repetitions are left out and named; a run without a single usable one is refused."""
     manifest = formats.read_run(path)
-    path = path if path.is_dir() else path.parent
+    path = path if os.path.isdir(path) else path.parent
     own = path / "measurement.toml"
     definition = formats.read_measurement(own) if own.is_file() else measurement.find(manifest.measurement)[0]
     published = formats.read_published(layout.published() / definition.published) if definition.published else None

@@ -127,7 +127,7 @@ def look(
     """What a file says, by what it is, with these percentiles and warnings of them, and with those that fio printed. What a log
     says is put into `summaries` too."""
     try:
-        if path.is_dir():
+        if os.path.isdir(path):
             os.listdir(path)
             raise Failure(Exit.INPUT, f"{path}: is a folder without any file *.json of fio's; name the files in it")
         return _fio_log(path, percents, {} if summaries is None else summaries) if logs.is_log(path) else _fio_json(path, percents, printed)
@@ -530,7 +530,7 @@ def _incomplete(path: Path) -> Iterator[Suspicion]:
 
 def _expand(path: Path) -> list[Path]:
     """The results in a run's folder, or fio's JSON in any other; any other path is itself."""
-    if not path.is_dir():
+    if not os.path.isdir(path):
         return [path]
     # It loads what takes longer than most shows.
     from . import foreign

@@ -341,7 +341,7 @@ def test_input_that_cant_be_opened_is_no_regression(tmp_path: Path, capsys: pyte
     one = fio_files(tmp_path / "one", 7)
     long = tmp_path / ("x" * 300)
     assert cli.main(["gate", "--baseline", str(one), "--candidate", str(long)]) == 3
-    assert f"{long}: File name too long" in capsys.readouterr().out
+    assert f"{long}: can't be read: File name too long" in capsys.readouterr().out
 
 
 def test_reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
