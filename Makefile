@@ -48,7 +48,7 @@ test-lab: NEEDS := build run lab test
 test-lab: all ## run every strategy on old and new kernels, in guests
 	@FIO=$(CURDIR)/build/bin/fio tests/run tests/lab/matrix.py \
 		tests/lab/passthrough.py tests/lab/guard.py \
-		tests/lab/faults.py -n "$$(nproc)" --dist loadgroup $(ARGS)
+		tests/lab/faults.py tests/load/races.py -n "$$(nproc)" --dist loadgroup $(ARGS)
 
 soak: NEEDS := build run test
 soak: all ## have 256 jobs write, sync and verify in all ways, for 20 minutes

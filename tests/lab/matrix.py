@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import crowd
 import pytest
 from durabenchlib import formats, signals
 from durabenchlib.errors import Failure
@@ -20,6 +21,8 @@ from durabenchlib.lab import guest, plan, qemu
 from durabenchlib.lab.kernels import Kernel
 from durabenchlib.progress import Shown
 from rich.console import Console
+
+from conftest import last_document
 
 # What each kernel has to be found to do: whether RWF_DONTCACHE wakes the flusher, flushes of an O_DSYNC write, and of a sync of 4 targets
 # on one device.
@@ -89,10 +92,20 @@ class Outcome:
         (found,) = (each for each in self.run.repetitions if (each.case, each.strategy) == (case, strategy))
         return found
 
+    def lines(self, case: str, strategy: str) -> list[dict[str, Any]]:
+        """What the engine counted, of each job."""
+        text = (self.folder / self.repetition(case, strategy).dir / "counters.jsonl").read_text()
+        return [json.loads(line) for line in text.splitlines()]
+
+    def jobs(self, case: str, strategy: str) -> list[dict[str, Any]]:
+        """What fio says of each job."""
+        document = last_document(self.folder / self.repetition(case, strategy).dir / "fio.json")
+        assert document
+        return document["jobs"]
+
     def counters(self, case: str, strategy: str) -> dict[str, int]:
         """What the engine counted, of all jobs together."""
-        text = (self.folder / self.repetition(case, strategy).dir / "counters.jsonl").read_text()
-        lines = [json.loads(line) for line in text.splitlines()]
+        lines = self.lines(case, strategy)
         return {key: sum(line[key] for line in lines) for key in lines[0] if isinstance(lines[0][key], int)}
 
     def observed(self, case: str, strategy: str) -> dict[str, Any]:
@@ -190,6 +203,33 @@ def test_a_linear_table(boot: Boot, series: str) -> None:
         calls = 1 if strategy == "kernel" else per_sync[strategy]
         assert counter["flushes_shared"] > 0
         assert counter["flush_calls"] + counter["flushes_shared"] == calls * counter["syncs"]
+
+
+@pytest.mark.parametrize("series", KERNELS)
+def test_many_jobs_on_one_dm_device(boot: Boot, series: str) -> None:
+    """Each writes to a part of its own, syncs and verifies; two devices are below."""
+    cases = {
+        "processes": "numjobs=64",
+        "shared": "numjobs=64\ncoalesce=1\ndirect=1",
+        "threads": "numjobs=256\nthread=1\ncoalesce=1",
+    }
+    common = "rw=randwrite\nsize=32k\noffset_increment=32k\nfdatasync=2\nverify=crc32c\nverify_fatal=1\n"
+    lines = f"for i in $(seq 0 {crowd.LINES // 2 - 1}); do for d in ${{TARGET}} ${{TARGET2}}; do " + (
+        "echo $((n * 1024)) 1024 linear $d $((i * 2048)); n=$((n + 1)); done; done"
+    )
+    second = '[[lab.device]]\nmodel = "null_blk"\nsize = "512m"\n' + "settings = { memory_backed = 1, cache_size = 64, irqmode = 2 }\n"
+    tables = "[lab.tables]\n" + "".join(f"{case} = {json.dumps(['sh', '-c', lines])}\n" for case in cases)
+    strategies = ["kernel", "per-target", "per-device"]
+    options = {case: common + own for case, own in cases.items()}
+    outcome = boot(series, "dm-linear-flush", options, strategies, target="dm", more=second + tables)
+    assert outcome.run.status == "complete", outcome.run.reason
+    for case, own in cases.items():
+        for strategy in strategies:
+            shared = "coalesce=1" in own
+            (of_a_crowd,) = (s for s in crowd.CROWDED if str(s) == f"dm-linear-flush-{strategy}" + ("-1" if shared else ""))
+            jobs = int(own.split("\n")[0].partition("=")[2])
+            crowd.check_counts(crowd.Case(of_a_crowd, jobs=jobs), outcome.jobs(case, strategy), outcome.lines(case, strategy))
+            assert (outcome.counters(case, strategy)["flushes_shared"] > 0) == shared
 
 
 @pytest.mark.parametrize("series", KERNELS)

@@ -55,6 +55,7 @@ class Case:
     part: int = 64 * KIB  # bytes of a job
     options: dict[str, Any] = field(default_factory=dict)
     jobs: int = JOBS
+    memory: int = MEMORY_LIMIT
 
     def __str__(self) -> str:
         words = [self.strategy, self.where, "threads" if self.thread else "processes", f"depth={self.depth}", f"part={self.part // KIB}k"]
@@ -190,7 +191,17 @@ def check(case: Case, result: FioResult, seen: Seen, scratch: Path) -> None:
     assert result.exit_status == 0, result.stderr
     assert "verify" not in result.stderr, result.stderr
     assert result.json, result.stderr
-    jobs, counters = result.json["jobs"], result.counters
+    check_counts(case, result.json["jobs"], result.counters)
+
+    left = processes(scratch)
+    assert not left
+    assert not segments_of(seen.pids)
+    buffers = case.depth * (BIGGEST_BLOCK if "bssplit" in case.options else BLOCK)
+    assert seen.memory <= (case.memory + buffers) * case.jobs, f"{seen.memory // case.jobs} bytes a job"
+
+
+def check_counts(case: Case, jobs: list[dict[str, Any]], counters: list[dict[str, Any]]) -> None:
+    """That fio's jobs and the engine's counters say the same, and nothing else than the case."""
     assert len(jobs) == len(counters) == case.jobs
     assert {job["error"] for job in jobs} == {line["error"] for line in counters} == {0}
 
@@ -217,12 +228,6 @@ def check(case: Case, result: FioResult, seen: Seen, scratch: Path) -> None:
         assert total(counters, "kicks") + total(counters, "kicks_coalesced") == written
         assert total(counters, "throttled") <= written
         assert total(counters, "dropped_bytes") == total(counters, "writeback_bytes")
-
-    left = processes(scratch)
-    assert not left
-    assert not segments_of(seen.pids)
-    buffers = case.depth * (BIGGEST_BLOCK if "bssplit" in case.options else BLOCK)
-    assert seen.memory <= (MEMORY_LIMIT + buffers) * case.jobs, f"{seen.memory // case.jobs} bytes a job"
 
 
 def segments_of(pids: set[int]) -> list[str]:
