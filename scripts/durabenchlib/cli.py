@@ -27,7 +27,7 @@ _COMMANDS = {
 class _Parser(argparse.ArgumentParser):
     """argparse ends with status 2 on wrong usage, which here means that a target was refused."""
 
-    def parse_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def, override]
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:  # type: ignore[override]
         # Of such a word argparse would make an empty list.
         for word in args or ():
             if re.fullmatch("--[a-z-]+=--", word):
