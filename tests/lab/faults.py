@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,9 +24,13 @@ from durabenchlib import layout, signals
 from durabenchlib.lab import initramfs, qemu
 from durabenchlib.lab.kernels import Kernel
 
-KERNELS = ("6.18",)
-MODULES = ["virtio_pci", "virtio_blk", "dm_mod", "dm_flakey", "dm_delay", "dm_thin_pool", "null_blk", "sd_mod", "scsi_debug", "nbd", "xfs"]
+KERNELS = ("6.1", "6.18", "7.3")
+# Seconds within which a guest has to say something, on a machine that does much else, too.
+PATIENCE_S = 1800
+MODULES = ["virtio_pci", "virtio_blk", "dm_mod", "dm_flakey", "dm_delay", "dm_thin_pool", "null_blk", "sd_mod", "scsi_debug", "nbd", "xfs", "ext4"]
 NO_SPACE, IO = {errno.ENOSPC}, {errno.EIO}
+# ext4 takes no more writes once its journal has failed.
+EXT4_IO = {errno.EIO, errno.EROFS}
 # Of a disk that is no longer there, whose size is 0.
 GONE = {errno.EIO, errno.ENODEV, errno.ENXIO, errno.ENOSPC}
 
@@ -50,6 +56,8 @@ FILE_JOBS: dict[str, tuple[str, dict[str, Any]]] = {
     **{name: BLOCK_JOBS[name] for name in ("dsync", "fua", "fua-flush", "write-flush", "direct", "buffered", "inline", "kick", "kernel")},
     "dontcache": (KICK, {"submit": "io_uring", "iodepth": 4, **SYNCED}),
 }
+# What a kernel may lack (6.1), for a file system or at all: it is refused before anything is written.
+DONTCACHE = "RWF_DONTCACHE"
 AREA = 512 << 10  # of a device, for each job
 
 # What the shell text of a fault can call. All of it is taken down by what `after` has; what is still in use then makes that fail.
@@ -70,13 +78,32 @@ turned() {
 }
 unmapped() { for name; do dmsetup remove --noudevsync $name; rm /dev/$name; done; }
 scsi() { echo $2 >/sys/bus/pseudo/drivers/scsi_debug/$1; }
-xfs() {
+files() {
 	base size=320
 	mapped device '0 655360 linear /dev/base 0'
-	mkfs.xfs -q /dev/device
-	mount -t xfs /dev/device /target
+	mkfs.$1 -q /dev/device
+	mount -t $1 /dev/device /target
 }
-no_xfs() { umount /target; unmapped device; no_base; }
+no_files() { umount /target; unmapped device; no_base; }
+filled() {
+	dd if=/dev/zero of=/target/room bs=1M count=6 conv=fsync
+	dd if=/dev/zero of=/target/filler bs=1M conv=fsync || true
+	rm /target/room
+}
+little_memory() {
+	mkdir -p /cgroups
+	mount -t cgroup2 cgroups /cgroups
+	echo +memory >/cgroups/cgroup.subtree_control
+	mkdir /cgroups/fio
+	echo $1 >/cgroups/fio/memory.max
+}
+much_memory() {
+	cat /cgroups/fio/memory.events
+	grep -q '^oom_kill 0$' /cgroups/fio/memory.events
+	# timeout(1) may be seen there for a moment yet
+	rmdir /cgroups/fio || { sleep 1; rmdir /cgroups/fio; }
+	umount /cgroups
+}
 for disk in /sys/bus/pseudo/drivers/scsi_debug/adapter0/host*/target*/*/block/*; do disk=${disk##*/}; done
 """
 # The plan's own, so that a fault that hangs ends no guest.
@@ -86,7 +113,7 @@ COMMAND = """
 dmesg -c >/dev/null
 (sleep 0.5; {during}) &
 set +e
-timeout -k 10 120 fio --output-format=json+ --output=fio.json job.fio
+{within} timeout -k 10 120 fio --output-format=json+ --output=fio.json job.fio
 status=$?
 wait
 set -e
@@ -100,7 +127,8 @@ exit $status
 @dataclass(frozen=True)
 class Fault:
     """Shell text that makes /dev/device (or mounts /target), what goes wrong half a second after fio began, and how all is taken down
-    again. `errors` are those that a job may end with, none: each has to end well; `well` are jobs that do in any case."""
+    again. `errors` are those that a job may end with, none: each has to end well; `well` are jobs that do in any case. `within` is what fio
+    is begun by."""
 
     before: str
     during: str
@@ -109,12 +137,14 @@ class Fault:
     files: bool = False
     options: dict[str, Any] = field(default_factory=dict)
     well: tuple[str, ...] = ()
+    within: str = ""
 
     @property
     def jobs(self) -> dict[str, tuple[str, dict[str, Any]]]:
         return FILE_JOBS if self.files else BLOCK_JOBS
 
 
+FILLS = {"fallocate": "none", "size": "8m", "rate_iops": 0, "time_based": 0}
 LINEAR_16M = 'base size=16; mapped device "0 32768 linear /dev/base 0"'
 DM_GONE = "unmapped device; no_base"
 FAULTS = {
@@ -130,7 +160,11 @@ FAULTS = {
         NO_SPACE | IO,
     ),
     "badblocks": Fault(
-        "base size=16; ln -s /dev/base /dev/device", "echo +0-32767 >/sys/kernel/config/nullb/base/badblocks", "rm /dev/device; no_base", IO
+        "base size=16; ln -s /dev/base /dev/device",
+        # One that is longer goes astray in the table of kernels before 6.8.
+        "for at in $(seq 0 512 32767); do echo +$at-$((at + 511)) >/sys/kernel/config/nullb/base/badblocks; done",
+        "rm /dev/device; no_base",
+        IO,
     ),
     "null_blk-removed": Fault(
         "base size=16; ln -s /dev/base /dev/device", "echo 0 >/sys/kernel/config/nullb/base/power", "rm /dev/device; no_base", GONE
@@ -146,15 +180,33 @@ FAULTS = {
         options={"runtime": 3},
         well=("fua",),
     ),
-    "xfs-full": Fault(
-        "xfs; dd if=/dev/zero of=/target/room bs=1M count=6 conv=fsync; dd if=/dev/zero of=/target/filler bs=1M conv=fsync || true; rm /target/room",
-        "true",
-        "no_xfs",
-        NO_SPACE,
-        files=True,
-        options={"fallocate": "none", "size": "8m", "rate_iops": 0, "time_based": 0},
+    # It keeps none of what it takes: that is seen by who reads it from there.
+    "dm-drops": Fault(
+        LINEAR_16M,
+        'turned "0 32768 flakey /dev/base 0 0 3600 1 drop_writes"',
+        DM_GONE,
+        {errno.EILSEQ},
+        options={"time_based": 0, "verify": "crc32c"},
     ),
-    "xfs-error": Fault("xfs", "turned '0 655360 error'", "no_xfs", IO, files=True),
+    "dm-drops-unread": Fault(
+        LINEAR_16M, 'turned "0 32768 flakey /dev/base 0 0 3600 1 drop_writes"', DM_GONE, options={"runtime": 2}
+    ),
+    "xfs-full": Fault("files xfs; filled", "true", "no_files", NO_SPACE, files=True, options=FILLS),
+    "ext4-full": Fault("files ext4; filled", "true", "no_files", NO_SPACE, files=True, options=FILLS),
+    "xfs-error": Fault("files xfs", "turned '0 655360 error'", "no_files", IO, files=True),
+    "ext4-error": Fault("files ext4", "turned '0 655360 error'", "no_files", EXT4_IO, files=True),
+    # That is refused while files are open for writing.
+    "xfs-read-only": Fault("files xfs", "! mount -o remount,ro /target", "no_files", files=True, options={"runtime": 2}),
+    "ext4-read-only": Fault("files ext4", "! mount -o remount,ro /target", "no_files", files=True, options={"runtime": 2}),
+    # Several times as much as may be cached.
+    "little-memory": Fault(
+        "files xfs; little_memory 64M",
+        "true",
+        "no_files; much_memory",
+        files=True,
+        options={"bs": "64k", "size": "16m", "rate_iops": 0, "time_based": 0, "verify": "crc32c"},
+        within="sh -c 'echo $$ >/cgroups/fio/cgroup.procs && exec \"$@\"' sh",
+    ),
 }
 NO_FLUSH = """
 #define NBDKIT_API_VERSION 2
@@ -243,7 +295,8 @@ def boot(kernel: Kernel, folder: Path) -> None:
     for part in ("plan", "engines", "models"):
         (root / part).mkdir(parents=True)
     programs = [initramfs.tool(name) for name in ("busybox", "dmsetup", "mkfs.xfs", "nbdkit", "nbd-client")]
-    initramfs.add_programs(root, [*programs, Path(shutil.which("timeout") or ""), layout.fio()])
+    programs += [Path(shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin:/sbin") or "") for name in ("timeout", "mkfs.ext4")]
+    initramfs.add_programs(root, [*programs, layout.fio()])
     for engine in layout.engines().glob("fio-*.so"):
         shutil.copy(engine, root / "engines")
         initramfs.add_libraries(root, engine)
@@ -258,7 +311,7 @@ def boot(kernel: Kernel, folder: Path) -> None:
         for table, text in tables(fault):
             (own / table).write_text(text)
         shell = f". /plan/calls; {SHELL}"
-        (own / "command").write_text(COMMAND.format(shell=shell, before=fault.before, during=fault.during, after=fault.after))
+        (own / "command").write_text(COMMAND.format(shell=shell, before=fault.before, during=fault.during, within=fault.within, after=fault.after))
     # The calls of init's own.
     calls, _, _ = (layout.lab() / "init").read_text().partition("\nmount_all\n")
     (root / "plan/calls").write_text(calls.partition("\nexec 3>&1")[2].partition("\n")[2])
@@ -269,7 +322,8 @@ def boot(kernel: Kernel, folder: Path) -> None:
     results.touch()
     subprocess.run(["truncate", "-s", "64M", results], check=True)
     machine = qemu.Machine(kernel.image, folder / "initrd", [qemu.Disk(results)], qemu.VIRTUAL, "1g", 1)
-    console = qemu.Console(lambda word, rest: 1800, lambda word, rest: None)
+    console = qemu.Console(lambda word, rest: PATIENCE_S, lambda word, rest: None)
+    console.deadline = time.monotonic() + PATIENCE_S
     end = qemu.run(machine, console, folder / "console.log", signals.Stop(), lambda: None)
     subprocess.run(["tar", "--ignore-zeros", "-xf", results, "-C", folder], check=True)
     assert not end.error, (end.error, (folder / "console.log").read_text()[-3000:])
@@ -278,7 +332,7 @@ def boot(kernel: Kernel, folder: Path) -> None:
 @pytest.fixture(scope="module", params=[pytest.param(each, marks=pytest.mark.xdist_group(each)) for each in KERNELS])
 def guest(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, newest: Callable[[str], Kernel]) -> Path:
     """The folder of what was seen with a kernel, in one guest for all faults."""
-    folder = tmp_path_factory.mktemp("guest")
+    folder = tmp_path_factory.mktemp(f"guest-{request.param}-")
     boot(newest(request.param), folder)
     return folder
 
@@ -292,6 +346,8 @@ def test_each_job_ends_and_says_why_once(guest: Path, name: str) -> None:
     wrong = {}
     for job in jobs:
         expected = {0} if not fault.errors or job["jobname"] in fault.well else fault.errors
+        if job["jobname"] == "dontcache" and f"has no {DONTCACHE}" in said:
+            expected = {errno.EOPNOTSUPP}
         if job["error"] not in expected:
             wrong[job["jobname"]] = job["error"]
     assert not wrong, (wrong, said)
@@ -299,9 +355,9 @@ def test_each_job_ends_and_says_why_once(guest: Path, name: str) -> None:
     assert int(seen.text("status")) == len(failed), said
     # fio's lines of the I/Os that failed, no more than were in flight; and one of the engine's.
     in_flight = sum(fault.jobs[job["jobname"]][1].get("iodepth", 1) for job in failed)
-    of_io = [line for line in (seen.text("fio.json") + said).splitlines() if "error on file" in line or line.startswith("fio-")]
+    of_io = [line for line in (seen.text("fio.json") + said).splitlines() if "error on file" in line or line.startswith(("fio-", "verify: "))]
     assert len(failed) <= len(of_io) <= in_flight + len(failed), "\n".join(of_io)
-    assert all(re.search(r"(/dev/device|mapped-|/target/)\S*: .*(error|No space|o such|device)", line) for line in of_io), of_io
+    assert all(re.search(rf"(/dev/device|mapped-|/target/)\S*:? .*(error|No space|o such|device|Read-only|requested block|{DONTCACHE})", line) for line in of_io), of_io
     # What the engine counted was done, and its errors are fio's.
     counters = {(each["job"], each["subjob"]): each for each in map(json.loads, seen.text("counters.jsonl").splitlines())}
     for job in failed:
