@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from durabenchlib import blockdev, formats, layout, leftovers
-from durabenchlib.errors import Failure
+from durabenchlib import blockdev, cli, formats, layout, leftovers
+from durabenchlib.errors import Exit, Failure
 
 from command import eventually
 
@@ -91,6 +91,25 @@ def test_what_is_not_ours_stays(tmp_path: Path, local: None) -> None:
     before = sorted(tmp_path.rglob("*"))
     assert leftovers.clear([tmp_path, tmp_path / "nowhere"]) == []
     assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("command", "run"),
+    [(["demo"], "runs/xfs-dontcache"), (["lab", "run", "dm-linear"], "6.12"), (["lab", "reproduce"], "dm-linear/6.12")],
+    ids=["demo", "lab run", "lab reproduce"],
+)
+def test_what_lies_in_the_runs_of_a_command_is_found(command: list[str], run: str, tmp_path: Path, local: None, capsys) -> None:
+    """By its next start with the same output, though that is refused, since it is not empty."""
+    repetition = tmp_path / "out" / run / "01"
+    repetition.mkdir(parents=True)
+    (repetition.parent / "run.json").touch()
+    places = [tmp_path / "out", repetition.parent, repetition]
+    for place in places:
+        (place / LEFT).touch()
+    assert cli.main([*command, "--output", str(tmp_path / "out")]) == Exit.USAGE
+    said = next(line for line in capsys.readouterr().err.splitlines() if "had left" in line)
+    for place in places:
+        assert str(place / LEFT) in said and not (place / LEFT).exists()
 
 
 def test_another_users_stays(tmp_path: Path, local: None) -> None:
