@@ -14,26 +14,33 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from conftest import BUILD
 from durabenchlib import layout, signals
 from durabenchlib.lab import initramfs, qemu
 from durabenchlib.lab.kernels import Kernel
 
-MODULES = ["virtio_pci", "virtio_blk", "nvme", "virtio_scsi", "sd_mod", "sg", "loop", "dm_mod", "md_mod", "raid1"]
-# Of each disk, in MiB.
-SIZE = 8
+CPUS = 1  # tests/lab/passthrough.py says why
+MODULES = [
+    *("virtio_pci", "virtio_blk", "nvme", "virtio_scsi", "sd_mod", "sg", "scsi_debug", "loop", "nbd", "zram", "btrfs", "bcache"),
+    *("dm_mod", "dm_multipath", "dm_round_robin", "dm_thin_pool", "md_mod", "raid1"),
+]
+# What zram compresses by and btrfs sums up by, where they do not themselves.
+OPTIONAL = ["lzo_rle", "crc32c_cryptoapi", "crc32c_intel"]
+# In MiB, of the disks by their serial numbers.
+SIZES = [("one", 8), ("two", 8), ("twin", 8), ("twin", 8), ("big", 512), ("large", 512), ("nvme", 8)]
 
-# Names the disks by their serial numbers: $one, $two, $twin, $nvme, and as udev would. Then what the cases are written in.
+# Names the disks by their serial numbers: $one, $two, $twin, $big, $large, $nvme, and as udev would; $debug is one of scsi_debug. Then
+# what the cases are written in.
 PRELUDE = """
 ln -sf /proc/mounts /etc/mtab
 mkdir -p /mnt /dev/disk/by-id
 tries=0
-until [ -b /dev/sdd ] && [ -b /dev/nvme0n1 ] || [ $tries = 600 ]; do
+until [ -b /dev/sdg ] && [ -b /dev/nvme0n1 ] || [ $tries = 600 ]; do
 	sleep 0.1
 	tries=$((tries + 1))
 done
 for block in /sys/block/sd*; do
 	serial=$(tail -c +5 $block/device/vpd_pg80)
+	! grep -q scsi_debug $block/device/model || debug_serial=$serial serial=debug
 	ln -sf /dev/${block##*/} /dev/disk/by-id/scsi-${serial%% *}
 	eval ${serial%% *}=/dev/${block##*/}
 done
@@ -42,7 +49,7 @@ watch=$one	# whose content is compared
 
 # wipe DISK: nothing is on it, no partitions either
 wipe() {
-	dd if=/dev/zero of=$1 bs=1M 2>/dev/null
+	dd if=/dev/zero of=$1 bs=1M count=8 2>/dev/null
 	blockdev --rereadpt $1 2>/dev/null
 	sync
 }
@@ -55,17 +62,56 @@ parts() {
 	[ -b ${1}2 ] || echo "no partitions on $1" >&2
 }
 
-# dm NAME TABLE: sets $node
+# dm NAME TABLE [UUID]: sets $node
 dm() {
-	echo "$2" | dmsetup create --noudevsync $1 || return
+	echo "$2" | dmsetup create --noudevsync ${3:+-u $3} $1 || return
 	node=/dev/dm-$(dmsetup info -c --noheadings -o minor $1)
 }
 
-# What is on the disk: a page cache may have what was there before a write to a partition, or to a device above.
+# lvm NAME TABLE SUFFIX: as LVM calls what it keeps for itself
+lvm() {
+	dm $1 "$2" LVM-GroupGroupGroupGroupGroupGroupGrVolumeVolumeVolumeVolumeVolumeVo-$3
+}
+
+# pool: $data is where the volumes of a thin pool lie, $pool that, on $one
+pool() {
+	lvm vg-pool_tmeta "0 4096 linear $one 2048" tmeta
+	metadata=$node
+	lvm vg-pool_tdata "0 8192 linear $one 6144" tdata
+	data=$node
+	lvm vg-pool-tpool "0 8192 thin-pool $metadata $data 128 0" tpool
+	pool=$node
+}
+
+remove_pool() {
+	for name in vg-pool-tpool vg-pool_tdata vg-pool_tmeta; do
+		dmsetup remove --noudevsync $name
+	done
+}
+
+# bcache: $big is the cache, $large is behind it, $node is what comes of it
+bcache() {
+	make-bcache --wipe-bcache -C $big -B $large >/dev/null
+	node=/dev/bcache0
+	for disk in $big $large; do
+		echo $disk >/sys/fs/bcache/register
+	done
+	until [ -b $node ] && [ -e /sys/block/${big#/dev/}/holders/bcache0 ]; do sleep 0.1; done
+}
+
+remove_bcache() {
+	for set in /sys/fs/bcache/*-*; do
+		echo 1 >$set/stop
+	done
+	until [ -z "$(ls /sys/fs/bcache | grep -e -)" ] && [ ! -e /sys/block/bcache0 ]; do sleep 0.1; done
+	wipe $big
+}
+
+# What is on the disk, where anything is written: a page cache may have what was there before a write to a partition, or to a device above.
 sums() {
 	sync
 	echo 3 >/proc/sys/vm/drop_caches
-	md5sum $watch
+	head -c 8388608 $watch | md5sum
 }
 
 # try NAME FIO...: what becomes of a command, in files
@@ -81,11 +127,12 @@ check() {
 	sums >before
 	try guard durabench-guard ${2:+--destroy=$2} $1
 	engine="--ioengine=external:/engines/fio-fua-dsync.so --strategy=${strategy:-dsync}"
-	try engine fio --output=engine.json --name=t $engine --filename=$1 --rw=write --bs=4k --size=1m \\
+	fio='fio --clocksource=clock_gettime --disk_util=0 --name=t'
+	try engine $fio --output=engine.json $engine --filename=$1 --rw=write --bs=4k --size=64k \\
 		--allow_mounted_write=1 ${2:+--destroy=$2}
 	try again durabench-guard ${2:+--destroy=$2} $1
 	sums >after
-	try plain fio --output=plain.json --name=t ${plain:---ioengine=psync --direct=1} --filename=$1 --rw=write --bs=4k --size=1m
+	try plain $fio --output=plain.json ${plain:---ioengine=psync --direct=1} --filename=$1 --rw=write --bs=4k --size=64k
 	sums >changed
 }
 """
@@ -210,6 +257,87 @@ CASES = {
         "holds ext2 on nvme0n1",
         True,
     ),
+    "mounted-by-a-bind-mount": Case(
+        MOUNTED + "mkdir -p /bound; mount --bind /mnt/lost+found /bound; umount /mnt; check $one one; umount /bound", "is mounted on /bound", False
+    ),
+    "another-node-of-mounted": Case(
+        MOUNTED + "mknod /tmp/node b $(tr : ' ' </sys/block/${one#/dev/}/dev); check /tmp/node one; rm /tmp/node" + UNMOUNT,
+        "is mounted on /mnt",
+        True,
+    ),
+    "node-bound-to-a-file": Case(
+        MOUNTED + "touch /tmp/file; mount --bind $one /tmp/file; check /tmp/file one; umount /tmp/file" + UNMOUNT, "is mounted on /mnt", True
+    ),
+    "btrfs": Case(
+        "mkfs.btrfs -q -f $big; watch=$big; mount -t btrfs -o ro $big /mnt; check $big big" + UNMOUNT, "is mounted on /mnt", False
+    ),
+    "btrfs-second-device": Case(
+        "mkfs.btrfs -q -f $big $large; watch=$large; mount -t btrfs -o ro,device=$big,device=$large $big /mnt; check $large large"
+        + UNMOUNT
+        + "; wipe $big",
+        "is in use: the kernel holds it",
+        True,
+    ),
+    "journal-of-ext4": Case(
+        "mkfs.ext4 -q -F -b 1024 -O journal_dev $two; mkfs.ext4 -q -F -b 1024 -J device=$two $one; watch=$two; mount -t ext4 -o ro $one /mnt; "
+        "check $two two; umount /mnt; wipe $one",
+        "is in use: the kernel holds it",
+        True,
+    ),
+    "journal-signature": Case("mkfs.ext4 -q -F -b 1024 -O journal_dev $one; check $one", "holds jbd on ", True),
+    "bcache-cache": Case("bcache; watch=$big; check $big big; remove_bcache; wipe $large", "is part of bcache0", True),
+    "bcache-backing-mounted": Case(
+        "bcache; mkfs.ext4 -q -F $node; mount -t ext4 -o ro $node /mnt; watch=$large; check $large large; umount /mnt; remove_bcache",
+        "bcache0 is mounted on /mnt",
+        True,
+    ),
+    "bcache-cache-of-nothing": Case(
+        "make-bcache --wipe-bcache -C $big >/dev/null; echo $big >/sys/fs/bcache/register; sleep 1; watch=$big; check $big big; "
+        "echo 1 >$(echo /sys/fs/bcache/*-*)/stop; until [ -z \"$(ls /sys/fs/bcache | grep -e -)\" ]; do sleep 0.1; done",
+        "is in use: the kernel holds it",
+        True,
+    ),
+    "bcache-signature": Case("make-bcache --wipe-bcache -B $big >/dev/null; watch=$big; check $big", "holds bcache on ", True),
+    "thin-pool-data": Case("pool; check $data vg-pool_tdata; remove_pool", "is part of dm-2", True),
+    "thin-pool": Case("pool; check $pool; remove_pool", "holds an internal volume of LVM on dm-2", True),
+    "thin-volume-mounted": Case(
+        'pool; dmsetup message vg-pool-tpool 0 "create_thin 0"; dm vg-thin "0 8192 thin $pool 0"; mke2fs -F $node >/dev/null; mount -t ext4 -o ro $node /mnt; '
+        "check $one one; umount /mnt; dmsetup remove --noudevsync vg-thin; remove_pool",
+        "dm-3 is mounted on /mnt",
+        True,
+    ),
+    "lvm-internal": Case(
+        'lvm vg-pool_tdata "0 8192 linear $one 6144" tdata; check $node; dmsetup remove --noudevsync vg-pool_tdata',
+        "holds an internal volume of LVM on dm-0",
+        True,
+    ),
+    "multipath": Case(
+        'dm mpath "0 16384 multipath 0 0 1 1 round-robin 0 2 1 $one 1000 $two 1000"; check $one one; dmsetup remove --noudevsync mpath; wipe $two',
+        "is part of dm-0",
+        True,
+    ),
+    "nbd-mounted": Case(
+        "nbdkit --unix /run/nbd /models/plugin.so /models/null.conf capacity=8388608; nbd-client -unix /run/nbd /dev/nbd0 -b 512 >/dev/null; "
+        "mke2fs -F /dev/nbd0 >/dev/null; mount -t ext4 -o ro /dev/nbd0 /mnt; ln -s /dev/nbd0 /tmp/link; watch=/dev/nbd0; check /tmp/link; umount /mnt; "
+        "rm /tmp/link; nbd-client -d /dev/nbd0 >/dev/null; watch=$one",
+        "nbd0 is mounted on /mnt",
+        True,
+    ),
+    "zram-swap": Case(
+        "echo 8M >/sys/block/zram0/disksize; mkswap /dev/zram0 >/dev/null; swapon /dev/zram0; watch=/dev/zram0; check /dev/zram0; swapoff /dev/zram0; "
+        "watch=$one",
+        "zram0 is swap",
+        False,
+    ),
+    "loop-on-a-swap-file": Case(
+        "mkfs.ext4 -q -F $big; mount -t ext4 $big /mnt; watch=/mnt/file; dd if=/dev/zero of=$watch bs=1M count=8 2>/dev/null; chmod 600 $watch; "
+        "mkswap $watch >/dev/null; loop=$(losetup -f); losetup $loop $watch; swapon $watch; check $loop $watch; swapoff $watch; losetup -d $loop; "
+        "umount /mnt; watch=$big",
+        "/mnt/file, which is behind loop0, is swap",
+        False,
+    ),
+    "scsi-debug": Case("watch=$debug; mke2fs -F $debug >/dev/null; check $debug", "holds ext2 on ", True),
+    "scsi-debug-confirmed": Case("watch=$debug; mke2fs -F $debug >/dev/null; check $debug $debug_serial", "", True),
     "unreadable": Case('dm bad "0 8192 error"; check $node bad; dmsetup remove --noudevsync bad', "can't be read", False),
 }
 
@@ -224,17 +352,28 @@ class Machine(qemu.Machine):
         return [*super().command(serial), *self.devices]
 
 
+def program(name: str) -> Path:
+    """Of this machine."""
+    found = shutil.which(name)
+    assert found, f"{name} is not there; setup/packages.list has its package"
+    return Path(found)
+
+
 def boot(kernel: Kernel, folder: Path) -> None:
     """Carry the cases out in a guest. Their results are then in the folder."""
     root = folder / "root"
-    for part in ("plan", "engines", "etc"):
+    for part in ("plan", "engines", "etc", "models"):
         (root / part).mkdir(parents=True)
-    programs = [initramfs.tool("busybox"), initramfs.tool("dmsetup"), BUILD / "guard/durabench-guard", layout.fio()]
-    initramfs.add_programs(root, [*programs, Path(shutil.which("timeout") or "")])
+    tools = ["busybox", "dmsetup", "mkfs.btrfs", "mkfs.ext4", "make-bcache", "nbdkit", "nbd-client", "timeout"]
+    initramfs.add_programs(root, [*map(program, tools), layout.guard(), layout.fio()])
+    model = layout.plugin("devicemodel")
+    shutil.copy(model, root / "models/plugin.so")
+    initramfs.add_libraries(root, model)
+    shutil.copy(layout.lab() / "model/null.conf", root / "models")
     engine = layout.engines() / "fio-fua-dsync.so"
     shutil.copy(engine, root / "engines")
     initramfs.add_libraries(root, engine)
-    initramfs.add_modules(root, kernel, MODULES)
+    initramfs.add_modules(root, kernel, MODULES, OPTIONAL)
     shutil.copy(layout.lab() / "init", root / "init")
     (root / "plan/prelude").write_text(PRELUDE)
     for name, case in CASES.items():
@@ -245,14 +384,14 @@ def boot(kernel: Kernel, folder: Path) -> None:
 
     results = folder / "results.img"
     devices = ["-device", "virtio-scsi-pci,id=hba"]
-    for number, serial in enumerate(("one", "two", "twin", "twin", "nvme")):
+    for number, (serial, size) in enumerate(SIZES):
         image, name = folder / f"{number}.img", f"d{number}"
-        subprocess.run(["truncate", "-s", f"{SIZE}M", image], check=True)
+        subprocess.run(["truncate", "-s", f"{size}M", image], check=True)
         device = "nvme" if serial == "nvme" else "scsi-hd,bus=hba.0,dpofua=on"
         devices += ["-drive", f"file={image},if=none,id={name},format=raw,cache=unsafe", "-device", f"{device},drive={name},serial={serial}"]
     subprocess.run(["truncate", "-s", "64M", results], check=True)
     accelerator = qemu.accelerator("host", kernel.image)
-    machine = Machine(kernel.image, folder / "initrd", [qemu.Disk(results)], accelerator, "1g", 2, tuple(devices))
+    machine = Machine(kernel.image, folder / "initrd", [qemu.Disk(results)], accelerator, "1g", CPUS, tuple(devices))
     console = qemu.Console(lambda word, rest: 300, lambda word, rest: None)
     end = qemu.run(machine, console, folder / "console.log", signals.Stop(), lambda: None)
     subprocess.run(["tar", "--ignore-zeros", "-xf", results, "-C", folder], check=True)
