@@ -100,8 +100,9 @@ little_memory() {
 much_memory() {
 	cat /cgroups/fio/memory.events
 	grep -q '^oom_kill 0$' /cgroups/fio/memory.events
-	# timeout(1) may be seen there for a moment yet
-	rmdir /cgroups/fio || { sleep 1; rmdir /cgroups/fio; }
+	# what busybox's timeout leaves to watch is there for up to a second
+	for i in 1 2 3 4 5; do rmdir /cgroups/fio 2>/dev/null && break; sleep 1; done
+	! [ -d /cgroups/fio ]
 	umount /cgroups
 }
 for disk in /sys/bus/pseudo/drivers/scsi_debug/adapter0/host*/target*/*/block/*; do disk=${disk##*/}; done
