@@ -18,6 +18,7 @@ from durabenchlib import layout, signals
 from durabenchlib.lab import initramfs, qemu
 from durabenchlib.lab.kernels import Kernel
 
+KERNELS = ("6.1", "6.18", "7.3")
 CPUS = 1  # tests/lab/passthrough.py says why
 MODULES = [
     *("virtio_pci", "virtio_blk", "nvme", "virtio_scsi", "sd_mod", "sg", "scsi_debug", "loop", "nbd", "zram", "btrfs", "bcache"),
@@ -398,11 +399,11 @@ def boot(kernel: Kernel, folder: Path) -> None:
     assert not end.error, (end.error, (folder / "console.log").read_text()[-3000:])
 
 
-@pytest.fixture(scope="module")
-def seen(tmp_path_factory: pytest.TempPathFactory, newest: Callable[[str], Kernel]) -> Path:
+@pytest.fixture(scope="module", params=[pytest.param(each, marks=pytest.mark.xdist_group(f"guard {each}")) for each in KERNELS])
+def seen(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, newest: Callable[[str], Kernel]) -> Path:
     """The folder with what was seen in the guest."""
     folder = tmp_path_factory.mktemp("guard")
-    boot(newest("6.18"), folder)
+    boot(newest(request.param), folder)
     return folder
 
 
@@ -410,7 +411,6 @@ def text(path: Path) -> str:
     return path.read_text().strip()
 
 
-@pytest.mark.xdist_group("guard")
 @pytest.mark.parametrize("name", CASES)
 def test_disk(seen: Path, name: str) -> None:
     case, folder = CASES[name], seen / name
