@@ -20,7 +20,7 @@ def bare_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if not compiler:
         pytest.skip("no C compiler is installed")
     root = tmp_path_factory.mktemp("root")
-    sources = [*sorted((ROOT / "observe").glob("*.c")), ROOT / "util/json.c"]
+    sources = [*sorted((ROOT / "observe").glob("*.c")), ROOT / "util/json.c", ROOT / "util/printable.c"]
     flags = ["-static", "-O2", "-Wall", "-Wextra", "-D_GNU_SOURCE", "-D_FILE_OFFSET_BITS=64", '-DDURABENCH_VERSION="test"']
     command = [compiler, *flags, f"-I{ROOT}", "-o", root / "durabench-observe", *sources]
     done = subprocess.run(command, capture_output=True, text=True)
