@@ -163,7 +163,12 @@ def _flushes(runs: Sequence[Run], pairs: Sequence[Pair]) -> Iterator[str]:
     if not any({"dsync", "rwf-dsync"} & {strategy for strategy, _ in pair.sides()} for pair in pairs):
         return
     for target in {run.manifest.target.path: run.manifest.target for run in runs}.values():
-        if target.write_cache == "write through":
+        if target.filesystem in ("tmpfs", "ramfs"):
+            yield (
+                f"{target.path} is on {target.filesystem}, in memory: nothing is durable there, whatever it is called, and no flush is needed "
+                "or counted. Measure on a disk."
+            )
+        elif target.write_cache == "write through":
             yield (
                 f"{target.path} has no volatile write cache (write through), so the kernel sends it no flush and all "
                 "durable ways cost the same: use a device whose write cache is on."

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from . import __version__, compare, environment, foreign, formats, judge, leftovers, stats, tables
+from . import __version__, compare, environment, foreign, formats, judge, leftovers, outputs, stats, tables
 from .errors import Exit, Failure
 from .formats import MetricNoise, Noise
 from .results import Run
@@ -166,12 +166,14 @@ def add_parser(subparsers: Any) -> None:
         type=_effect,
         help=f"slowdown to be found, as 0.03 for 3%% (default: {', '.join(f'{effect:g}' for effect in _EFFECTS)})",
     )
-    parser.add_argument("--output", metavar="FILE", type=Path, help="write the noise for durabench gate --noise")
+    parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="write the noise for durabench gate --noise")
     parser.set_defaults(func=run, places=lambda args: leftovers.beside(args.output))
 
 
 def run(args: argparse.Namespace) -> int:
     """Carry out `durabench calibrate`."""
+    if args.output:
+        outputs.check([args.output], [compare.selection(word)[0] for word in args.runs])
     noise = measure(list(_runs(args.runs)), sorted(set(args.effect or _EFFECTS)))
     if args.output:
         formats.write_json(args.output, noise)

@@ -16,7 +16,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from . import advice, foreign, formats, judge, leftovers, results, strategies, tables
+from . import advice, foreign, formats, judge, leftovers, outputs, results, strategies, tables
 from .errors import Exit, Failure
 from .formats import CaseComparison, Comparison, MeasurementComparison, MetricComparison, Noise, PublishedCell
 from .results import Pair, Repetition, Run
@@ -191,12 +191,14 @@ def add_parser(subparsers: Any) -> None:
         "after", metavar="RUN[:STRATEGY]", nargs="?", help="the run to compare with (default: the same)"
     )
     parser.add_argument("--format", choices=FORMATS, default="text", help="default: text")
-    parser.add_argument("--output", metavar="FILE", type=Path, help="write to FILE instead of standard output")
+    parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="write to FILE instead of standard output")
     parser.set_defaults(func=run, places=lambda args: leftovers.beside(args.output))
 
 
 def run(args: argparse.Namespace) -> int:
     """Carry out `durabench compare`."""
+    if args.output:
+        outputs.check([args.output], [selection(word)[0] for word in (args.before, args.after) if word])
     before, before_strategy = load_side([args.before], "before")
     if args.after is None and before.measurement.name == foreign.NAME:
         raise Failure(Exit.USAGE, f"{args.before}: fio's own files are compared with others; name both")

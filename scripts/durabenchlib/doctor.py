@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from rich.console import Console
 
-from . import blockdev, environment, formats, layout, targets
+from . import blockdev, environment, formats, guard, layout, targets
 from .errors import Exit, Failure
 from .formats import Target
 from .progress import say
@@ -195,9 +195,21 @@ def _uncached(folder: Path) -> Check:
     return Check("RWF_DONTCACHE", "ok", "works")
 
 
+def _writable(target: Target) -> Check:
+    """What the guard says of it to `durabench run`."""
+    try:
+        with guard.claims() as room:
+            guard.claim([target.path], [], room)
+    except Failure as failure:
+        return Check("run", "note", "refuses it", str(failure).removesuffix(" Nothing was written."))
+    return Check("run", "ok", "would write on it: nobody has it, and nothing known is on it")
+
+
 def _device(target: Target, release: str) -> Iterator[Check]:
     about = ", ".join(text for text in (target.device, target.model, target.serial, target.backing) if text)
     yield Check("device", "ok", about)
+    if target.kind in ("block", "dm"):
+        yield _writable(target)
     through = target.write_cache == "write through"
     yield Check(
         "write cache",

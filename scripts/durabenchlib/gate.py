@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from . import __version__, advice, compare, foreign, formats, leftovers, order, results, tables
+from . import __version__, advice, compare, foreign, formats, leftovers, order, outputs, results, tables
 from .errors import Exit, Failure, os_message
 from .formats import CaseComparison, Check, Comparison, Gate, MeasurementComparison, Metric, MetricComparison
 from .results import Run
@@ -301,6 +301,7 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Carry out `durabench gate`."""
+    _check_outputs(args)
     chosen = [_metric(word) for word in args.metric]
     noise = formats.read_noise(args.noise) if args.noise else None
     try:
@@ -371,6 +372,12 @@ def _report(args: argparse.Namespace, gate: Gate, result: Result) -> None:
                 for line in workflow_commands(gate):
                     print(line)
             sys.stdout.flush()
+
+
+def _check_outputs(args: argparse.Namespace) -> None:
+    read = [compare.selection(word)[0] for word in (*args.baseline, *args.candidate)]
+    read += [args.noise] if args.noise else []
+    outputs.check([path for path in (args.json, args.junit, args.markdown) if path], read)
 
 
 def _write(args: argparse.Namespace, gate: Gate, result: Result) -> None:

@@ -179,7 +179,8 @@ def terminal(figure: Figure, columns: int, colour: bool) -> str:
     script = "".join(line + "\n" for panel in figure.panels for line in _in_characters(panel, columns, colour))
     # Settings of the user's own would change the picture.
     done = subprocess.run([program, "-d", "-"], input=script.encode(), capture_output=True, check=False, timeout=60)
-    if done.returncode or done.stderr:
+    # It warns, as of a locale whose characters it lacks, and draws all the same.
+    if done.returncode or not done.stdout:
         raise Failure(Exit.FAILED, f"gnuplot can't draw {figure.name}: {done.stderr.decode(errors='replace').strip()}")
     drawn = done.stdout.decode().replace("\f", "").split("\n")
     drawn = [line.rstrip() + ("\x1b[0m" if colour else "") for line in drawn if _SEQUENCE.sub("", line).strip()]

@@ -19,7 +19,7 @@ import jinja2
 import markupsafe
 from rich.console import Console
 
-from . import __version__, advice, compare, figures, foreign, formats, gnuplot, inputs, leftovers, results, strategies, tables
+from . import __version__, advice, compare, figures, foreign, formats, gnuplot, inputs, leftovers, outputs, results, strategies, tables
 from .errors import Exit, Failure
 from .figures import Context, Figure, Subject
 from .formats import CaseComparison, Comparison, MeasurementComparison
@@ -386,6 +386,9 @@ def run(args: argparse.Namespace) -> int:
         raise Failure(
             Exit.USAGE, f"{args.output} is no regular file; a report has files beside it: give -o the name of a file"
         )
+    if not args.terminal:
+        for output in (args.output, _gnuplot(args), args.pictures):
+            outputs.check([output] if output else [], args.runs)
     foreign.refuse_twice(args.runs)
     runs = [foreign.load([path], str(path)) if foreign.is_fio(path) else results.load_run(path) for path in args.runs]
     comparison = compare_all(runs)

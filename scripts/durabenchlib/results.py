@@ -333,11 +333,20 @@ def _read_repetition(entry: formats.Repetition, folder: Path) -> Repetition:
     path = folder / "observe.json"
     if path.exists():
         observed = formats.decode(Observed, _json(_text(path), str(path)), formats.OBSERVE, path)
+        _refuse_negative(path, [observed.system, *observed.devices])
     counters: list[Counters] = []
     path = folder / "counters.jsonl"
     if path.exists():
         counters = [formats.decode(Counters, line, formats.COUNTERS, Path(where)) for where, line in _json_lines(path)]
+        _refuse_negative(path, counters)
     return Repetition(entry, folder, fio, observed, counters)
+
+
+def _refuse_negative(path: Path, counted: Iterable[Device | System | Counters]) -> None:
+    for each in counted:
+        for name, value in vars(each).items():
+            if isinstance(value, (int, float)) and value < 0:
+                raise Failure(Exit.INPUT, f"{path}: is damaged: {name} is {value}, and nothing is counted below 0")
 
 
 def _read_samples(path: Path, observed: Observed | None) -> Samples:

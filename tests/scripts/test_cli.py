@@ -42,6 +42,13 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path, arguments: list[str]) -> None:
     assert done.returncode == 3 and f"{fifo}: can't be read: it is a pipe" in done.stderr + done.stdout
 
 
+def test_a_closed_standard_error_changes_no_status(tmp_path: Path) -> None:
+    done = subprocess.run(
+        ["sh", "-c", 'exec 2>&-; "$@"', "sh", COMMAND, "show", tmp_path / "none"], capture_output=True, timeout=PATIENCE_S, env=environment()
+    )
+    assert done.returncode == Exit.INPUT
+
+
 def test_a_verdict_that_nobody_reads(tmp_path: Path) -> None:
     """`durabench gate … | true` under pipefail is no pass."""
     reading, writing = os.pipe()

@@ -190,6 +190,7 @@ def test_saturated(tmp_path: Path) -> None:
     [
         ({"fua": False}, "two flushes a write against one. On a device with FUA it would be one against none"),
         ({"write_cache": "write through"}, "no volatile write cache"),
+        ({"filesystem": "tmpfs"}, "is on tmpfs, in memory: nothing is durable there"),
     ],
 )
 def test_a_device_that_cannot_show_it(tmp_path: Path, target: dict, part: str) -> None:

@@ -86,6 +86,12 @@ def test_loop_device(loop_device) -> None:
     assert of(listed, "FUA")["found"] == "no"
     assert of(listed, "write cache")["found"] == "write back"
     assert of(listed, "loop")["advice"]
+    assert of(listed, "run")["status"] == "ok"
+    subprocess.run(["mkfs.ext4", "-q", device], check=True)
+    _, found = checks("--target", device)
+    refused = of(found["targets"][device], "run")
+    assert (refused["status"], refused["found"]) == ("note", "refuses it")
+    assert "holds ext4" in refused["advice"]
 
 
 def test_missing_target(tmp_path: Path) -> None:

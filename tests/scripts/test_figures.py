@@ -416,6 +416,12 @@ def test_the_terminal_shows_what_the_figure_says(tmp_path: Path) -> None:
                 assert tick in text, (name, tick)
 
 
+def test_a_locale_without_the_characters_is_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """gnuplot warns of it."""
+    monkeypatch.setenv("LC_ALL", "C")
+    test_the_terminal_shows_what_the_figure_says(tmp_path)
+
+
 def test_lines_in_the_terminal_are_told_apart(tmp_path: Path) -> None:
     """By their characters, which stand before their names; with colour they stay the same."""
     figure = drawn(run_of(tmp_path))["ladder"]

@@ -208,6 +208,8 @@ def test_unusable_repetitions_are_left_out_and_named(tmp_path: Path) -> None:
     (run.add("seq", "dsync", good) / "counters.jsonl").write_text(
         '{"schema": "durabench-counters/1", "job": "a"}\n{"sch'
     )
+    run.add("seq", "dsync", good, observed(device(writes=3, flushes=-5)))
+    run.add("seq", "dsync", good, counters=[{"writes": -1}])
     found = results.load_run(run.write())
     assert [each.entry.order for each in found.repetitions] == [1]
     expected = [
@@ -218,6 +220,8 @@ def test_unusable_repetitions_are_left_out_and_named(tmp_path: Path) -> None:
         "No such file",
         "elapsed_s",
         "counters.jsonl:2",
+        "observe.json: is damaged: flushes is -5",
+        "counters.jsonl: is damaged: writes is -1",
     ]
     assert len(found.unusable) == len(expected)
     for text, part in zip(found.unusable, expected, strict=True):

@@ -341,7 +341,8 @@ def _guest(kernel: Kernel, cases: Sequence[Case], console: Console, stop: signal
                 kept = guest.BLOCK * int(rest)
             elif word == "begin":
                 case = cases[int(rest)]
-                console.print(f"{kernel.name}: {case.strategy.name}: {case.name}", markup=False, highlight=False, soft_wrap=True)
+                text = f"{kernel.name}: {int(rest) + 1} of {len(cases)}: {case.strategy.name}: {case.name}"
+                console.print(text, markup=False, highlight=False, soft_wrap=True)
 
         end = qemu.run(machine, qemu.Console(limit_s, hear), folder / "console.log", stop, lambda: None)
         if stop:
