@@ -139,15 +139,16 @@ def second(request: pytest.FixtureRequest, loop_device: Callable[..., str], tmp_
     XFS. And the file behind."""
     first, device = loop_device("320M"), loop_device("320M")
     make, options = {
-        "btrfs": ([["mkfs.btrfs", "-q", first, device]], f"device={device}"),
-        "journal": ([["mkfs.ext4", "-q", "-O", "journal_dev", device], ["mkfs.ext4", "-q", "-J", f"device={device}", first]], ""),
-        "log": ([["mkfs.xfs", "-q", "-l", f"logdev={device},size=64m", first]], f"logdev={device}"),
+        "btrfs": ([["mkfs.btrfs", "-q", first, device]], [f"device={device}"]),
+        "journal": ([["mkfs.ext4", "-q", "-O", "journal_dev", device], ["mkfs.ext4", "-q", "-J", f"device={device}", first]], []),
+        "log": ([["mkfs.xfs", "-q", "-l", f"logdev={device},size=64m", first]], [f"logdev={device}"]),
     }[request.param]
     for command in make:
         subprocess.run(command, check=True, capture_output=True)
     point = tmp_path / "point"
     point.mkdir()
-    done = subprocess.run(["mount", *(["-o", options] if options else []), first, point], capture_output=True, text=True)
+    # A file system that may be written is, some time after its mount, by itself.
+    done = subprocess.run(["mount", "-o", ",".join(["ro", *options]), first, point], capture_output=True, text=True)
     if done.returncode:
         pytest.skip(f"it can't be mounted here: {done.stderr.strip()}")
     yield device, tmp_path / "loop-1.img"
