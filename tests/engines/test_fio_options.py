@@ -4,6 +4,8 @@ out, and counted as fio counts it."""
 
 from __future__ import annotations
 
+import resource
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -81,8 +83,17 @@ def options_of(strategy: Strategy, job: Job, folder: Path) -> dict[str, Any]:
     return {"name": name, **options, **job.options}
 
 
+@pytest.fixture
+def many_files() -> Iterator[None]:
+    """As many open files as are allowed: a login's 1024 are too few for a fio with hundreds of threads."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
 @pytest.mark.parametrize("engine", ENGINES)
-def test_what_a_job_file_may_say(shimmed, disk_for, engine):
+def test_what_a_job_file_may_say(shimmed, disk_for, engine, many_files):
     """All at the same time, but one job that waits for the others."""
     folder = disk_for(engine)
     every = [(strategy, job) for strategy in of_engine(engine) for job in jobs_of(strategy)]
